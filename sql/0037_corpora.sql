@@ -56,6 +56,135 @@ BEGIN
 END
 $$;
 
+-- The key of the corpus that has the name, or of the one that a submit is about to make. plpgsql: planned once per connection.
+CREATE FUNCTION key_of_corpus(of_owner TEXT, of_name TEXT) RETURNS TEXT LANGUAGE plpgsql STABLE
+SET search_path = public, pg_temp AS $$
+DECLARE
+    key TEXT;
+    nth INTEGER := 0;
+BEGIN
+    SELECT c.corpus_key INTO key FROM corpus_names AS n JOIN corpora AS c ON c.id = n.corpus
+    WHERE n.owner = of_owner AND n.name = of_name;
+    WHILE NOT FOUND LOOP
+        key := corpus_key_of(of_owner, of_name, nth);
+        -- Corpora that had the name before keep the keys that they have.
+        PERFORM FROM (SELECT) AS one WHERE NOT EXISTS (SELECT FROM corpora WHERE corpus_key = key);
+        nth := nth + 1;
+    END LOOP;
+    RETURN key;
+END
+$$;
+
+-- The same, and the corpus is there when this returns: for a write that no submit precedes.
+CREATE FUNCTION make_corpus(of_owner TEXT, caller TEXT, of_name TEXT) RETURNS TEXT LANGUAGE plpgsql
+SET search_path = public, pg_temp AS $$
+DECLARE
+    key TEXT;
+BEGIN
+    FOR try IN 1..5 LOOP
+        key := key_of_corpus(of_owner, of_name);
+        IF EXISTS (SELECT FROM corpora WHERE corpus_key = key) THEN
+            RETURN key;
+        END IF;
+        BEGIN
+            INSERT INTO corpora (corpus_key, caller_id, name) VALUES (key, caller, of_name)
+            ON CONFLICT (corpus_key) DO NOTHING;
+        EXCEPTION WHEN unique_violation THEN
+            -- Another corpus got the name just now.
+            NULL;
+        END;
+    END LOOP;
+    RAISE serialization_failure USING MESSAGE = 'corpora of this name change too fast';
+END
+$$;
+
+-- Give a corpus another name, and return its number; 0 when another one has that name, NULL for an unknown corpus. Jobs
+-- have its key, so those that are in flight stay with it.
+CREATE FUNCTION rename_corpus(of_owner TEXT, of_name TEXT, id UUID, new_name TEXT, who JSONB) RETURNS INTEGER
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    found_one corpus_names;
+BEGIN
+    SELECT * INTO found_one FROM corpus_names
+    WHERE owner = of_owner AND (name = of_name OR public_id = id) FOR UPDATE;
+    IF found_one.name = new_name OR found_one.corpus IS NULL THEN
+        RETURN found_one.corpus;
+    END IF;
+    BEGIN
+        UPDATE corpus_names SET name = new_name WHERE corpus = found_one.corpus;
+    EXCEPTION WHEN unique_violation THEN
+        RETURN 0;
+    END;
+    UPDATE corpora SET name = new_name WHERE corpora.id = found_one.corpus;
+    PERFORM audit_corpus('corpus_renamed', found_one.corpus, who, jsonb_build_object(
+        'corpus_name', found_one.name, 'new_name', new_name));
+    RETURN found_one.corpus;
+END
+$$;
+
+-- What a caller did to a corpus, by the claims `who` that its request had.
+CREATE FUNCTION audit_corpus(event TEXT, corpus INTEGER, who JSONB, fields JSONB) RETURNS void LANGUAGE sql
+SET search_path = public, pg_temp
+BEGIN ATOMIC
+    INSERT INTO audit_events (event, caller_id, caller_type, tier, fields)
+    SELECT audit_corpus.event, who->>'caller_id', coalesce(who->>'caller_type', 'unknown'), who->>'tier',
+        jsonb_strip_nulls(jsonb_build_object(
+            'corpus_id', 'corpus_' || replace(n.public_id::text, '-', ''), 'request_id', who->>'request_id') || fields)
+    FROM corpus_names AS n WHERE n.corpus = audit_corpus.corpus;
+END;
+
+-- As in 0021_callers.sql, but for keys and ids: what is resolved by a row keeps them.
+CREATE OR REPLACE FUNCTION link_callers(old_id TEXT, new_id TEXT) RETURNS JSONB LANGUAGE plpgsql
+SET search_path = public, pg_temp AS $$
+DECLARE
+    target TEXT;
+    names TEXT[];
+    moved_jobs INTEGER;
+    moved_corpora INTEGER;
+BEGIN
+    PERFORM set_config('lock_timeout', '2s', true);
+    LOCK TABLE corpora, jobs, callers IN SHARE ROW EXCLUSIVE MODE;
+    target := root_of(old_id);
+    IF new_id = target THEN
+        RAISE EXCEPTION '% is the root of % already', new_id, old_id;
+    ELSIF root_of(new_id) NOT IN (new_id, target) THEN
+        RAISE EXCEPTION '% is an alias of % already', new_id, root_of(new_id);
+    ELSIF EXISTS (SELECT FROM callers WHERE caller_id = new_id AND blocked_at IS NOT NULL) THEN
+        RAISE EXCEPTION '% is blocked: unblock it first, or block %', new_id, target;
+    ELSIF EXISTS (SELECT FROM jobs WHERE caller_id = new_id AND status NOT IN ('done', 'failed')) THEN
+        RAISE EXCEPTION '% has jobs that have not ended: wait for them, or cancel them', new_id;
+    END IF;
+    SELECT array_agg(a.name ORDER BY a.name) INTO names
+    FROM corpus_names AS a JOIN corpus_names AS b ON b.name = a.name
+    WHERE a.owner = new_id AND b.owner = target;
+    IF names IS NOT NULL THEN
+        RAISE EXCEPTION 'both % and % have a corpus named %', target, new_id, array_to_string(names, ', ');
+    END IF;
+    UPDATE corpora SET caller_id = target WHERE caller_id = new_id;
+    GET DIAGNOSTICS moved_corpora = ROW_COUNT;
+    UPDATE corpus_names SET owner = target WHERE owner = new_id;
+    UPDATE jobs SET caller_id = target WHERE caller_id = new_id;
+    GET DIAGNOSTICS moved_jobs = ROW_COUNT;
+    UPDATE outbox SET caller_id = target WHERE caller_id = new_id;
+    UPDATE earlier_starts SET caller_id = target WHERE caller_id = new_id;
+    INSERT INTO idempotency_keys (caller_id, key, body_sha256, answer, created_at)
+    SELECT target, key, body_sha256, answer, created_at FROM idempotency_keys WHERE caller_id = new_id
+    ON CONFLICT DO NOTHING;
+    DELETE FROM idempotency_keys WHERE caller_id = new_id;
+    INSERT INTO caller_chunks (caller_id, day, chunks)
+    SELECT target, day, chunks FROM caller_chunks WHERE caller_id = new_id
+    ON CONFLICT (caller_id, day) DO UPDATE SET chunks = caller_chunks.chunks + excluded.chunks;
+    DELETE FROM caller_chunks WHERE caller_id = new_id;
+    INSERT INTO callers (caller_id, root) VALUES (target, target) ON CONFLICT DO NOTHING;
+    INSERT INTO callers (caller_id, root, linked_at) VALUES (new_id, target, now())
+    ON CONFLICT (caller_id) DO UPDATE
+        SET root = target, linked_at = now(), version = callers.version + 1, mirrored = false;
+    UPDATE callers SET root = target, version = version + 1, mirrored = false
+    WHERE root = new_id AND caller_id <> new_id;
+    RETURN jsonb_build_object('root', target, 'jobs', moved_jobs, 'corpora', moved_corpora);
+END
+$$;
+
 -- Of each publish, in the row that it changes anyway: documents with chunks, bytes of their chunks' texts, and when.
 ALTER TABLE corpus_totals
     ADD COLUMN documents BIGINT NOT NULL DEFAULT 0,
@@ -103,5 +232,9 @@ BEGIN ATOMIC
 END;
 
 GRANT SELECT ON corpus_names TO indexmill_embedding;
-REVOKE ALL ON FUNCTION corpus_key_of(TEXT, TEXT, INTEGER), owner_of_corpus, count_old_corpora FROM PUBLIC;
+REVOKE ALL ON FUNCTION corpus_key_of(TEXT, TEXT, INTEGER), owner_of_corpus, key_of_corpus, make_corpus, rename_corpus,
+    audit_corpus, count_old_corpora FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION corpus_key_of(TEXT, TEXT), corpus_key_of(TEXT, TEXT, INTEGER), key_of_corpus
+    TO indexmill_orchestrator, indexmill_embedding;
 GRANT EXECUTE ON FUNCTION count_old_corpora TO indexmill_orchestrator;
+GRANT EXECUTE ON FUNCTION make_corpus, rename_corpus TO indexmill_embedding;

@@ -16,7 +16,13 @@ from fastapi import APIRouter, FastAPI
 from indexmill.chunking.api import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.pages import MAX_LIMIT
-from indexmill.embedding.api import corpora_routes, document_routes, read_routes, write_routes
+from indexmill.embedding.api import (
+    corpora_routes,
+    corpus_action_routes,
+    document_routes,
+    read_routes,
+    write_routes,
+)
 from indexmill.orchestrator.http.api import action_routes, open_routes
 from indexmill.orchestrator.http.api import routes as orchestrator_routes
 from indexmill.orchestrator.http.stream import routes as stream_routes
@@ -51,6 +57,7 @@ _MORE_STATUS = {
     "/embedding/corpora/{name}/documents": ("404",),
     "/embedding/corpora/{name}/documents/{document_id}": ("404",),
     "/embedding/corpora/{name}/documents/{document_id}/chunks": ("404", "409"),
+    "/embedding/corpora/{name}/rename": ("404", "409"),
 }
 
 
@@ -67,6 +74,7 @@ def routers() -> Iterator[APIRouter]:
     yield read_routes(nothing, nothing, 1)
     yield corpora_routes(nothing)
     yield document_routes(nothing)
+    yield corpus_action_routes(nothing)
 
 
 def document() -> dict[str, Any]:

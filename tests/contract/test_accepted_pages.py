@@ -13,7 +13,7 @@ from indexmill.contracts.job import Job, SubmitRequest
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.store.rows import OutboxRow
-from indexmill.orchestrator.submission.submit import request_digest
+from indexmill.orchestrator.submission.idempotency import request_digest
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent, Unusable, Wanted, extract, is_risky
 from indexmill.scraper.ports import Fetched

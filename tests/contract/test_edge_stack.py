@@ -13,7 +13,7 @@ from indexmill.platform.http.app import SECURITY_HEADERS
 from local.template.intrinsics import Resolver
 from tests.support.data_stack import edge_stack, of_type
 from tests.support.function_env import template
-from tests.support.refusals import BODIES, JOB_ID
+from tests.support.refusals import BODIES, UNKNOWN_OBJECTS
 
 WINDOW_S = "120"
 MAY_BE_LARGE = {
@@ -91,8 +91,7 @@ def test_large_bodies_are_blocked_only_where_no_sound_one_is_large() -> None:
     pattern = re.compile(path["RegexMatchStatement"]["RegexString"])
     assert size["SizeConstraintStatement"]["Size"] == 16384
     assert size["SizeConstraintStatement"]["FieldToMatch"] == {"Body": {"OversizeHandling": "MATCH"}}
-    ids = {"job_id": JOB_ID, "batch_id": JOB_ID}
-    guarded = {each for each in BODIES if pattern.search("/dev" + each.format(**ids))}
+    guarded = {each for each in BODIES if pattern.search("/dev" + each.format(**UNKNOWN_OBJECTS))}
     assert guarded == set(BODIES) - MAY_BE_LARGE
 
 

@@ -7,7 +7,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.refusals import BODIES, COMPLETE, JOB_ID, MARK, MAY_BE_EMPTY, RIVALS, URL, post, refused
+from tests.support.refusals import (
+    BODIES,
+    COMPLETE,
+    MARK,
+    MAY_BE_EMPTY,
+    RIVALS,
+    UNKNOWN_OBJECTS,
+    URL,
+    post,
+    refused,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -195,7 +205,7 @@ def test_a_filter_that_makes_no_sense_is_422(caller: httpx.Client, name: str, va
 @pytest.mark.shows("B69", "B70")
 @pytest.mark.parametrize("path", [JOBS, "/orchestrator/jobs/{job_id}", "/orchestrator/batches/{batch_id}"])
 def test_a_parameter_that_is_unknown_or_sent_twice_is_422(caller: httpx.Client, path: str) -> None:
-    asked = path.format(job_id=JOB_ID, batch_id=JOB_ID)
+    asked = path.format(**UNKNOWN_OBJECTS)
     for query, field in (
         ("foo=1", "query.foo"),
         ("receipt=true&receipt=true", "query.receipt"),

@@ -98,8 +98,10 @@ def test_what_a_caller_has_follows_it_to_its_new_key(place: Place) -> None:
     assert done["linked"] == {"root": OLD, "jobs": 1, "corpora": 1}
     assert place.jobs_of(OLD) == {first, second}
     assert place.jobs_of(NEW) == set()
-    key = corpus_key(OLD, "news")
-    assert place.rows("SELECT corpus_key FROM corpora WHERE name = 'news'") == [(key,)]
+    key = corpus_key(NEW, "news")
+    assert place.rows("SELECT corpus_key FROM corpora WHERE name = 'news'") == [(key,)], (
+        "nothing is renumbered"
+    )
     ids = {(document_id(key, URL),)}
     assert set(place.rows("SELECT document_id FROM documents WHERE job_id = %s", second)) == ids
     assert set(place.rows("SELECT document_id FROM jobs WHERE id = %s", second)) == ids

@@ -8,7 +8,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.identity import corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, Target
-from indexmill.embedding.ports import DocumentVersion, Hit, Lists, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import DocumentVersion, Hit, Lists, Named, PublishOutcome, SearchQuery, Space
 
 CALLER = "0123456789abcdef"
 
@@ -38,11 +38,11 @@ class RecordingIndex:
         stale, fine = PublishOutcome.SUPERSEDED, PublishOutcome.PUBLISHED
         return [stale if version.title in self.stale else fine for version in versions]
 
-    def corpus_exists(self, corpus_key: str) -> bool:
+    def corpus_exists(self, corpus: str | Named) -> bool:
         return True
 
     def lists(self, query: SearchQuery) -> Lists:
-        return Lists([], [], 1.0, other_model=False)
+        return Lists([], [], 1.0, other_model=False, keys=[str(each) for each in query.corpora])
 
     def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
         return {}

@@ -65,7 +65,7 @@ PLAIN: Final = frozenset(
             "source",
         ),
         *("include_permanent", "stage", "result", "error_code", "error_message", "attempt", "text", "title"),
-        *("formats", "only_main_content"),
+        *("formats", "only_main_content", "new_name"),
         *("mode", "offset", "min_similarity", "min_bm25", "one_per_document", "explain"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )

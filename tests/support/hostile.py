@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tests.support import openapi
-from tests.support.refusals import BODIES, JOB_ID, MARK, RIVALS
+from tests.support.refusals import BODIES, JOB_ID, MARK, RIVALS, UNKNOWN_OBJECTS
 
 Keys = tuple[str | int, ...]
 _HOLE: Final = "@@hole@@"
@@ -132,7 +132,7 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def attempts(page: str) -> Iterator[Attempt]:
     """Yield each value in each place; `page` is a URL that can be fetched."""
     for path, method, operation in operations():
-        sound = path.format(**dict.fromkeys(("job_id", "batch_id"), JOB_ID))
+        sound = path.format(**UNKNOWN_OBJECTS)
         known = {**BODIES[path]} if path in BODIES and method == "POST" else None
         if known is not None and "url" in known:
             known["url"] = page

@@ -32,8 +32,14 @@ BODIES: Final[dict[str, Body]] = {
     "/embedding/embed": {"texts": ["words"]},
     "/embedding/enqueue": {"texts": ["words"], "url": URL},
     "/embedding/search": {"query": "words"},
+    "/embedding/corpora/{name}/rename": {"new_name": "another-name"},
 }
 """A sound request for every endpoint with a body."""
+UNKNOWN_OBJECTS: Final = {
+    **dict.fromkeys(("job_id", "batch_id"), JOB_ID),
+    **{"name": "no-such-corpus", "document_id": "0" * 64},
+}
+"""Parameters of paths: sound ones that name nothing."""
 RIVALS: Final = {"urls": "url", "content": "url", "chunks": "texts", "query_embedding": "query"}
 """Of two such members a request has one."""
 MAY_BE_EMPTY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay", "/orchestrator/jobs/retry"))
@@ -43,7 +49,7 @@ MAY_HAVE_NO_BODY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay",))
 
 def post(caller: httpx.Client, path: str, **request: Any) -> httpx.Response:
     """Send to a path of the OpenAPI document; its job or batch is an unknown one."""
-    return caller.post(path.format(job_id=JOB_ID, batch_id=JOB_ID), **request)
+    return caller.post(path.format(**UNKNOWN_OBJECTS), **request)
 
 
 def refused(answer: httpx.Response, status: int, code: str, path: str | None = None) -> None:

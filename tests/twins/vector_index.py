@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import mul
 
 from indexmill.contracts.content import Chunk
+from indexmill.contracts.identity import corpus_key
 from indexmill.embedding import ranking
 from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
 from indexmill.embedding.documents import check, missing_vectors, newest, outcomes, unit
@@ -18,6 +19,7 @@ from indexmill.embedding.ports import (
     DocumentVersion,
     Hit,
     Lists,
+    Named,
     PublishOutcome,
     SearchQuery,
     Space,
@@ -105,17 +107,23 @@ class InMemoryVectorIndex:
             }
         return outcomes(versions, published)
 
-    def corpus_exists(self, corpus_key: str) -> bool:
+    def corpus_exists(self, corpus: str | Named) -> bool:
         """Return whether the corpus was ever submitted to."""
-        return corpus_key in self._corpora
+        return self._key(corpus) is not None
+
+    def _key(self, corpus: str | Named) -> str | None:
+        """Return the corpus's key; here no corpus is renamed, and names are the only ids."""
+        key = corpus if isinstance(corpus, str) else corpus_key(corpus.owner, corpus.name or "")
+        return key if key in self._corpora else None
 
     def lists(self, query: SearchQuery) -> Lists:
         """Return the candidates among the chunks of published versions."""
-        kept = self._kept(query.corpora)
+        keys = [self._key(corpus) for corpus in query.corpora]
+        kept = [] if None in keys else self._kept([key for key in keys if key])
         keyword, ceiling = _by_words(query.text, kept) if query.text is not None else ([], 1.0)
         vector = _by_vector(query.vector, query.space, kept) if query.vector is not None else []
         other_model = any(chunk.version.space != query.space for chunk in kept)
-        return Lists(keyword, vector, ceiling, other_model)
+        return Lists(keyword, vector, ceiling, other_model, keys)
 
     def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
         """Return those of the chunks that are published in one of the corpora, by chunk id."""

@@ -600,6 +600,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/embedding/corpora/{name}/rename": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rename a corpus
+         * @description Give the corpus another name; it keeps documents and id, and jobs in flight stay with it.
+         */
+        post: operations["rename_embedding_corpora__name__rename_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1582,6 +1602,14 @@ export interface components {
             bytes_stored: number | null;
             /** Stages */
             stages: components["schemas"]["StageReceipt"][];
+        };
+        /**
+         * RenameRequest
+         * @description Another name for a corpus.
+         */
+        RenameRequest: {
+            /** New Name */
+            new_name: string;
         };
         /**
          * ReplayRequest
@@ -7794,6 +7822,212 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["ChunkPage"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The object's state does not allow it. */
+            409: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    rename_embedding_corpora__name__rename_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "new_name": "handbooks"
+                 *     }
+                 */
+                "application/json": components["schemas"]["RenameRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpus_name": "handbooks",
+                     *       "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *       "access": "write",
+                     *       "documents": 214,
+                     *       "chunks": 3120,
+                     *       "bytes": 2811904,
+                     *       "models": [
+                     *         {
+                     *           "model": "text-embedding-3-small",
+                     *           "dimension": 1536
+                     *         }
+                     *       ],
+                     *       "created_at": "2026-02-03T08:00:12.120455Z",
+                     *       "indexed_at": "2026-03-12T09:15:03.918406Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Corpus"];
                 };
             };
             /** @description The request cannot be read. */

@@ -37,12 +37,15 @@ class Numbers:
     def next(self) -> int:
         return next(self._numbers)
 
+    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int]:
+        return corpus_key(owner, name), self.next()
+
 
 class KnownJobs:
     """Jobs by id."""
 
     def __init__(self) -> None:
-        target = target_of("f" * 16, "theirs", URL, CANONICAL, CorpusIsolation.CALLER)
+        target, _ = target_of("f" * 16, "theirs", URL, CANONICAL, CorpusIsolation.CALLER, Numbers())
         self.known = {"j-1": JobTarget(target, "embedding", 3, 17)}
 
     def find(self, job_id: str) -> JobTarget | None:
@@ -99,7 +102,7 @@ def test_texts_with_a_url_become_that_documents_chunks(harness: Harness) -> None
         "caller_id": CALLER, "corpus_name": "default", "corpus_key": corpus_key(CALLER, "default"),
         "document_id": expected, "url": URL,
     }  # fmt: skip
-    assert (version.generation, version.title, version.job_id) == (41, "T", None)
+    assert (version.generation, version.title, version.job_id) == (42, "T", None)
     assert [(chunk.ordinal, chunk.text, chunk.start, chunk.end) for chunk in version.chunks] == [
         (0, "one", 0, 3), (1, "two", 5, 8),
     ]  # fmt: skip
@@ -115,7 +118,7 @@ def test_the_same_texts_again_write_no_vector_twice(harness: Harness) -> None:
         harness.embed(caller(), request, timeout_s=7)
 
     assert [len(call[0].vectors) for call in harness.index.published] == [2, 0]
-    assert [call[0].generation for call in harness.index.published] == [41, 42]
+    assert [call[0].generation for call in harness.index.published] == [42, 44]
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /embedding/search",
         "GET /embedding/corpora",
         "GET /embedding/corpora/{name}",
+        "POST /embedding/corpora/{name}/rename",
     }
     stream = routes["GET /orchestrator/jobs/{job_id}/stream"]
     assert (stream.authorizer, stream.function) == ("Stream", "OrchestratorStream")

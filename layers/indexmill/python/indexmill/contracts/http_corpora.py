@@ -1,11 +1,13 @@
-"""Requests and answers about corpora: lists and figures."""
+"""Requests and answers about corpora: lists, figures, names."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+
+from indexmill.contracts.identity import CorpusName
 
 
 class CorpusModel(BaseModel):
@@ -43,3 +45,12 @@ class CorpusList(BaseModel):
     count: int
     next_cursor: str | None
     """For the next page; null on the last one."""
+
+
+class RenameRequest(BaseModel):
+    """Another name for a corpus."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    new_name: CorpusName
+    """A name that no other corpus of the caller has."""

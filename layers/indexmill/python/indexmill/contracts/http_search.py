@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from indexmill.contracts.identity import CorpusName
+from indexmill.contracts.identity import CorpusRef
 
 MAX_QUERY_CHARS = 2_000
 MAX_TOP_K = 100
@@ -33,9 +33,9 @@ class SearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    corpus_name: CorpusName | None = None
+    corpus_name: CorpusRef | None = None
     """None means the corpus "default"."""
-    corpora: list[CorpusName] | None = Field(default=None, min_length=1, max_length=MAX_CORPORA)
+    corpora: list[CorpusRef] | None = Field(default=None, min_length=1, max_length=MAX_CORPORA)
     """Instead of `corpus_name`: several corpora, searched as if they were one."""
     query: Query | None = None
     """A question in words: found by meaning and by keywords."""

@@ -65,6 +65,11 @@ Url = Annotated[UrlText, Field(json_schema_extra={"pattern": "^[Hh][Tt][Tt][Pp][
 CorpusName = Annotated[str, Field(json_schema_extra={"pattern": f"^{CORPUS_NAME}$"})]
 """Another one is `corpus_name_invalid`: see contracts/identity.py."""
 
+CORPUS_ID: Final = "corpus_[0-9a-f]{32}"
+"""A regular expression; no name of a corpus has an underscore."""
+CorpusRef = Annotated[str, Field(json_schema_extra={"pattern": f"^({CORPUS_NAME}|{CORPUS_ID})$"})]
+"""A corpus that is read, by its name or its id."""
+
 Doubt = Literal["login_required", "soft_404"]
 """Why a page with text counts as one without content; its caller may know better."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
 
-from indexmill.contracts.http_corpora import Corpus, CorpusList
+from indexmill.contracts.http_corpora import Corpus, CorpusList, RenameRequest
 from indexmill.contracts.http_documents import ChunkPage, DocumentItem, DocumentList
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
@@ -21,7 +21,7 @@ from indexmill.platform.time import SystemClock, within
 
 if TYPE_CHECKING:
     from indexmill.embedding.browse import BrowseCorpus
-    from indexmill.embedding.corpora import ReadCorpora
+    from indexmill.embedding.corpora import ChangeCorpora, ReadCorpora
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
     from indexmill.embedding.search import SearchCorpus
@@ -156,5 +156,17 @@ def document_routes(browse: BrowseCorpus) -> APIRouter:
     ) -> ChunkPage:
         """Return one page of at most `limit` chunks; 409 when the document was published again meanwhile."""
         return browse.chunks(ctx, name, document_id, page_size(limit), cursor)
+
+    return router
+
+
+def corpus_action_routes(change: ChangeCorpora) -> APIRouter:
+    """Return the router of what an owner does to a corpus over `change`."""
+    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["corpora"])
+
+    @router.post("/corpora/{name}/rename", summary="Rename a corpus", openapi_extra=_WRITE)
+    async def rename(name: str, body: RenameRequest, ctx: Caller, request_id: RequestId) -> Corpus:
+        """Give the corpus another name; it keeps documents and id, and jobs in flight stay with it."""
+        return change.rename(ctx, name, body.new_name, request_id)
 
     return router

@@ -10,7 +10,8 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_documents import ChunkPage, DocumentChunk, DocumentItem, DocumentList
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
-from indexmill.embedding.corpora import Named, named, unknown_corpus
+from indexmill.embedding.corpora import named, unknown_corpus
+from indexmill.embedding.ports import Named
 
 Place = tuple[str, int]
 """URL and row of a document: where it is in the order of the list."""

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_corpora import Corpus, CorpusList
-from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name
+from indexmill.contracts.identity import CORPUS_ID, CallerContext, CorpusIsolation, corpus_name
 from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
+from indexmill.embedding.ports import Named
 
-_ID: Final = re.compile(r"corpus_[0-9a-f]{32}")
+_ID: Final = re.compile(CORPUS_ID)
 _PLACE: Final = 2
 """Values of a cursor: the name and the id of the last corpus of a page."""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A corpus as a caller names it: by a name, or by an id."""
-
-    caller_id: str
-    owner: str
-    """Whose names count: the caller's, or '' where callers share corpora."""
-    name: str | None = None
-    public_id: str | None = None
-    """Hex digits of the id."""
 
 
 def named(
@@ -40,6 +29,11 @@ def named(
     if text is not None and _ID.fullmatch(text):
         return Named(caller_id, owner, public_id=text.removeprefix("corpus_"))
     return Named(caller_id, owner, name=corpus_name(text, field))
+
+
+def shown(corpus: Named) -> str:
+    """Return what the caller named the corpus."""
+    return corpus.name or f"corpus_{corpus.public_id}"
 
 
 def unknown_corpus(field: str | None = None) -> CallerError:
@@ -56,6 +50,13 @@ class CorpusRows(Protocol):
 
     def find(self, corpus: Named) -> Corpus | None:
         """Return the corpus; None for one that is unknown or that the caller may not read."""
+        ...
+
+    def rename(self, corpus: Named, name: str, who: Mapping[str, str | None]) -> bool | None:
+        """Give the owner's corpus the name; False when another one has it, None for an unknown corpus.
+
+        `who` is the caller, for the audit.
+        """
         ...
 
 
@@ -84,6 +85,48 @@ class ReadCorpora:
         if found is None:
             raise unknown_corpus()
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCorpora:
+    """What the owner of a corpus does to it; to one that all callers share, an internal caller."""
+
+    rows: CorpusRows
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
+
+    def rename(self, ctx: CallerContext, text: str, name: str, request_id: str) -> Corpus:
+        """Give the corpus another name. Jobs that are in flight stay with it.
+
+        Raises CallerError: corpus_name_invalid, forbidden, not_found, invalid_transition for the name of
+        another corpus.
+        """
+        corpus = self._own(ctx, text)
+        new = Named(corpus.caller_id, corpus.owner, name=corpus_name(name, "body.new_name"))
+        renamed = self.rows.rename(corpus, new.name or "", who(ctx, request_id))
+        if renamed is False:
+            message = "Another corpus has this name."
+            raise CallerError(ErrorCode.INVALID_TRANSITION, message, field="body.new_name")
+        found = self.rows.find(new) if renamed else None
+        if found is None:
+            raise unknown_corpus()
+        return found
+
+    def _own(self, ctx: CallerContext, text: str) -> Named:
+        if self.isolation is CorpusIsolation.SHARED and not ctx.internal:
+            raise CallerError(
+                ErrorCode.FORBIDDEN, "Corpora that all callers share are changed by internal callers only."
+            )
+        return named(self.isolation, ctx.caller_id, text, "path.name")
+
+
+def who(ctx: CallerContext, request_id: str) -> dict[str, str | None]:
+    """Return the caller as the audit shows it."""
+    return {
+        "caller_id": ctx.caller_id,
+        "caller_type": ctx.caller_type,
+        "tier": ctx.tier,
+        "request_id": request_id or None,
+    }
 
 
 def _place(cursor: str) -> tuple[str, str]:

@@ -36,8 +36,14 @@ class EmbedTexts:
         """
         target = None
         if request.url is not None:
-            target = target_of(
-                caller.caller_id, request.corpus_name, request.url, self.canonical, self.isolation
+            # The generation of what is published is taken when the vectors are there.
+            target, _ = target_of(
+                caller.caller_id,
+                request.corpus_name,
+                request.url,
+                self.canonical,
+                self.isolation,
+                self.generations,
             )
         with self.quota.used(caller, len(request.texts), "body.texts"):
             return self._embed(request, target, timeout_s)

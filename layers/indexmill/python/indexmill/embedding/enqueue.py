@@ -51,10 +51,14 @@ class EnqueueEmbed:
                 hint="Leave job_id out, or use POST /orchestrator/jobs.",
             )
         if request.job_id is None:
-            target = target_of(
-                caller.caller_id, request.corpus_name, request.url, self.canonical, self.isolation
+            target, generation = target_of(
+                caller.caller_id,
+                request.corpus_name,
+                request.url,
+                self.canonical,
+                self.isolation,
+                self.generations,
             )
-            generation = self.generations.next()
         else:
             target, generation = self._of_job(request.job_id, request)
         chunks = _ordered(request)

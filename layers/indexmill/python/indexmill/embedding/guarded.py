@@ -14,6 +14,7 @@ from indexmill.embedding.ports import (
     Embedder,
     Hit,
     Lists,
+    Named,
     PublishOutcome,
     SearchQuery,
     Space,
@@ -114,9 +115,9 @@ class GuardedIndex:
         """Make each version what search sees of its document."""
         return self.breaker.call(lambda: self.index.publish(versions))
 
-    def corpus_exists(self, corpus_key: str) -> bool:
-        """Return whether the corpus was ever submitted to."""
-        return self.index.corpus_exists(corpus_key)
+    def corpus_exists(self, corpus: str | Named) -> bool:
+        """Return whether the corpus was ever submitted to, as far as is known."""
+        return self.index.corpus_exists(corpus)
 
     def lists(self, query: SearchQuery) -> Lists:
         """Return the candidates among the chunks of published versions."""

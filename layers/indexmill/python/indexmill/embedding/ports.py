@@ -79,11 +79,23 @@ class DocumentVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A corpus as a caller names it: by a name, or by an id."""
+
+    caller_id: str
+    owner: str
+    """Whose names count: the caller's, or '' where callers share corpora."""
+    name: str | None = None
+    public_id: str | None = None
+    """Hex digits of the id."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchQuery:
     """A question to corpora, from which the index makes one list for each of `text` and `vector`."""
 
-    corpora: Sequence[str]
-    """Keys; the lists are those of all together."""
+    corpora: Sequence[str | Named]
+    """Keys, or what one caller names them; the lists are those of all together."""
     space: Space
     text: str | None
     vector: Vector | None
@@ -109,6 +121,8 @@ class Lists:
     """BM25 score that no chunk reaches, however often it repeats the question's words."""
     other_model: bool
     """Whether a corpus has vectors of another space than the question's: only words find those chunks."""
+    keys: Sequence[str | None] = ()
+    """Of the query's corpora, in order; None for one that is unknown or that the caller may not read."""
 
 
 POOL: Final = 200
@@ -169,8 +183,8 @@ class VectorIndex(Protocol):
         """
         ...
 
-    def corpus_exists(self, corpus_key: str) -> bool:
-        """Return whether the corpus was ever submitted to."""
+    def corpus_exists(self, corpus: str | Named) -> bool:
+        """Return whether the corpus was ever submitted to, as far as is known: the lists tell for sure."""
         ...
 
     def lists(self, query: SearchQuery) -> Lists:

@@ -19,8 +19,9 @@ from indexmill.contracts.http_search import (
     SearchResult,
     SearchTimings,
 )
-from indexmill.contracts.identity import CorpusIsolation, corpus_name
-from indexmill.embedding.ports import Embedder, Hit, SearchQuery, Vector, VectorIndex
+from indexmill.contracts.identity import CorpusIsolation
+from indexmill.embedding.corpora import named, shown
+from indexmill.embedding.ports import Embedder, Hit, Named, SearchQuery, Vector, VectorIndex
 from indexmill.embedding.ranking import VECTOR_WEIGHT, Order, Ranked, ordered, weights_of
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
@@ -52,11 +53,15 @@ class SearchCorpus:
         """
         began = self.clock.monotonic()
         mode = _checked(request)
-        corpora = self._corpora(caller_id, request)
+        asked = self._corpora(caller_id, request)
         vector, failed = (None, None) if mode == Mode.KEYWORD else self._vector(request, mode)
         embedded = self.clock.monotonic()
         text = None if mode == Mode.VECTOR else request.query
-        lists = self.index.lists(SearchQuery(list(corpora), self.embedder.space, text, vector))
+        lists = self.index.lists(SearchQuery(list(asked.values()), self.embedder.space, text, vector))
+        corpora = {
+            key or _unknown(place, corpus): shown(corpus)
+            for (place, corpus), key in zip(asked.items(), lists.keys, strict=True)
+        }
         order = Order(
             hybrid=text is not None and vector is not None,
             vector_weight=self.vector_weight,
@@ -78,20 +83,17 @@ class SearchCorpus:
             other_model=lists.other_model,
         )
 
-    def _corpora(self, caller_id: str, request: SearchRequest) -> dict[str, str]:
-        """Return the names of the corpora that are searched, by their keys."""
+    def _corpora(self, caller_id: str, request: SearchRequest) -> dict[str, Named]:
+        """Return the corpora that are searched, by the field that names them."""
         if request.corpora is None:
-            asked = {"body.corpus_name": corpus_name(request.corpus_name)}
+            asked = {"body.corpus_name": request.corpus_name}
         else:
-            places = {f"body.corpora.{at}": name for at, name in enumerate(request.corpora)}
-            asked = {place: corpus_name(name, place) for place, name in places.items()}
-        found: dict[str, str] = {}
-        for place, name in asked.items():
-            key = self.isolation.key(caller_id, name)
-            if not self.index.corpus_exists(key):
-                message = "No such corpus." if request.corpora is None else f"No such corpus: {name}."
-                raise CallerError(ErrorCode.NOT_FOUND, message, field=place)
-            found[key] = name
+            asked = {f"body.corpora.{at}": name for at, name in enumerate(request.corpora)}
+        found = {place: named(self.isolation, caller_id, name, place) for place, name in asked.items()}
+        for place, each in found.items():
+            # Before the question costs anything.
+            if not self.index.corpus_exists(each):
+                _unknown(place, each)
         return found
 
     def _vector(self, request: SearchRequest, mode: Mode) -> tuple[Vector | None, IndexmillError | None]:
@@ -160,6 +162,11 @@ def _checked(request: SearchRequest) -> Mode:
     if mode == Mode.KEYWORD and request.min_similarity is not None:
         _refuse("min_similarity", "Nothing is found by meaning in mode keyword.")
     return mode
+
+
+def _unknown(place: str, corpus: Named) -> NoReturn:
+    message = "No such corpus." if place == "body.corpus_name" else f"No such corpus: {shown(corpus)}."
+    raise CallerError(ErrorCode.NOT_FOUND, message, field=place)
 
 
 def _refuse(name: str, message: str) -> NoReturn:

@@ -38,6 +38,10 @@ class Generations(Protocol):
         """Return a number larger than every one before."""
         ...
 
+    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int]:
+        """Return the key of the corpus, which is made when it is new, and such a number."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class JobTarget:
@@ -59,21 +63,27 @@ class JobTargets(Protocol):
 
 
 def target_of(
-    caller_id: str, name: str | None, url: str, canonical: CanonicalUrl, isolation: CorpusIsolation
-) -> Target:
-    """Return the document that `url` names in the corpus that the caller means by `name`.
+    caller_id: str,
+    name: str | None,
+    url: str,
+    canonical: CanonicalUrl,
+    isolation: CorpusIsolation,
+    generations: Generations,
+) -> tuple[Target, int]:
+    """Return the document that `url` names in the corpus that the caller means by `name`, and a generation.
 
-    Raises CallerError: corpus_name_invalid, or what `canonical` finds wrong with the URL.
+    Raises CallerError: corpus_name_invalid, or what `canonical` finds wrong with the URL; TransientError.
     """
     corpus, spelling = corpus_name(name), canonical(url)
-    key = isolation.key(caller_id, corpus)
-    return Target(
+    key, generation = generations.place(isolation.owner(caller_id), caller_id, corpus)
+    target = Target(
         caller_id=caller_id,
         corpus_name=corpus,
         corpus_key=key,
         document_id=document_id(key, spelling),
         url=spelling,
     )
+    return target, generation
 
 
 def chunks_of(texts: list[str]) -> list[Chunk]:

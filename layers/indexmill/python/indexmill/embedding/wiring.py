@@ -43,14 +43,21 @@ _TASK_S: Final = 30.0
 
 def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     """Build embedding/write_api."""
-    from indexmill.embedding.api import write_routes
+    from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
+    from indexmill.embedding.api import corpus_action_routes, write_routes
+    from indexmill.embedding.corpora import ChangeCorpora
     from indexmill.platform.http.app import queue_pressure, serve
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
-    router = write_routes(build_write_use_cases(settings), limit_s)
+    database = _database(settings, settings.database_answer_seconds)
+    change = ChangeCorpora(PostgresCorpora(database), settings.corpus_isolation)
+    routers = [
+        write_routes(build_write_use_cases(settings, database=database), limit_s),
+        corpus_action_routes(change),
+    ]
     pressure = queue_pressure("embedding", settings.embed_queue_url, settings, observability)
-    return serve([router], settings, observability, pressure=pressure)
+    return serve(routers, settings, observability, pressure=pressure)
 
 
 def build_write_use_cases(  # noqa: PLR0913 - everything around it
@@ -64,6 +71,7 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
     jobs: JobTargets | None = None,
     counts: ChunkCounts | None = None,
     breakers: BreakerStates | None = None,
+    database: Database | None = None,
 ) -> WriteApi:
     """Build what the write routes call."""
     from indexmill.embedding.adapters.pgvector.index import (
@@ -77,7 +85,7 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
     from indexmill.embedding.targets import ChunkQuota
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
-    database = _database(settings, settings.database_answer_seconds)
+    database = database or _database(settings, settings.database_answer_seconds)
     numbers = generations or PostgresGenerations(database)
     quota = ChunkQuota(
         quotas=settings.quotas,

@@ -19,6 +19,7 @@ from indexmill.orchestrator.store.rows import (
     SHARED,
     CallerQueue,
     Candidate,
+    CorpusMoved,
     Fetch,
     GlobalUsage,
     HeldBack,
@@ -121,9 +122,8 @@ class Admission:
     ) -> set[str]:
         """Insert pending jobs with history and message; return the ids of those that were inserted.
 
-        Each has `spent` on its receipt. A job is left out when another one is in flight for its document,
-        unless it is forced; all are when the caller is an alias. A message gets the raw content of its
-        document that is known, and a job its given content. `expected` is by job id.
+        Each has `spent` on its receipt. Left out are unforced jobs of documents that another one is in flight
+        for, and all of an alias. A message gets what is known of its document. Raises CorpusMoved.
         """
         new, target = jobs[0], jobs[0].target
         found = self._sql.all(
@@ -141,6 +141,7 @@ class Admission:
             given=[json_of(job.given) for job in jobs],
             sites=[job.site for job in jobs],
             eligible=[job.eligible_at for job in jobs],
+            owner=new.corpus_owner,
             corpus_key=target.corpus_key,
             caller_id=target.caller_id,
             corpus_name=target.corpus_name,
@@ -157,7 +158,9 @@ class Admission:
             first=FIRST,
             spent=Jsonb(spent),
         )
-        return {row["id"] for row in found}
+        if (key := found[0]["corpus_key"]) != target.corpus_key:
+            raise CorpusMoved(key)
+        return {row["id"] for row in found if row["id"] is not None}
 
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
         """Return the unforced jobs in flight for the documents, and the jobs `job_ids` whatever they are."""

@@ -23,8 +23,13 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- doubts (accept), is not empty since it was a duplicate, and its links are known where they are wanted, and not deleted
 -- (Retention.links) before the job ends. What the release before published has no digest: it is processed again.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
+-- Nothing is inserted either when the corpus of the name has another key than the one that the documents' ids are made of;
+-- each row has the right one. The pages of a crawl and replays stay with the corpus of their first job (owner NULL).
 -- name: insert_jobs
-WITH new AS (
+WITH named AS MATERIALIZED (
+    SELECT CASE WHEN %(owner)s::text IS NULL THEN %(corpus_key)s
+                ELSE key_of_corpus(%(owner)s, %(corpus_name)s) END AS key
+), new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
                          %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[],
                          %(priorities)s::int[], %(forced_jobs)s::boolean[], %(digests)s::text[],
@@ -33,6 +38,7 @@ WITH new AS (
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
              expected_by, given, site, eligible_at)
     WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
+        AND (SELECT key FROM named) = %(corpus_key)s
 ), before AS (
     SELECT one.document_id, version.*
     FROM (SELECT DISTINCT document_id FROM new) AS one
@@ -86,7 +92,7 @@ WITH new AS (
         ), payload), {{until_admission}}
     FROM new JOIN job ON job.id = new.job_id
 )
-SELECT id FROM job
+SELECT named.key AS corpus_key, job.id FROM named LEFT JOIN job ON true
 
 -- name: root_of
 SELECT root_of(%(caller_id)s) AS root

@@ -30,8 +30,12 @@ id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_
     generation, has_dependents, budget, previous, mark_stale, accept, batch_id, kind, determinism->>'content_sha256' AS content_sha256,
     metadata, determinism->'page' AS page
 
+-- The name that the job's corpus has now. A job keeps the one that it was submitted with.
+-- fragment: current_name
+coalesce((SELECT name FROM corpora WHERE corpora.corpus_key = jobs.corpus_key), jobs.corpus_name)
+
 -- fragment: job_columns
-id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
+id, status, url, {{current_name}} AS corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
     page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes, duplicate_of,
     metadata, determinism->>'searchable_at' AS searchable_at, determinism->'generation' AS generation,

@@ -16,7 +16,9 @@ FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 -- fragment: wanted_jobs
 jobs.caller_id = %(caller_id)s
   AND (%(job_id)s::text IS NULL OR jobs.id = %(job_id)s)
-  AND (%(corpus_name)s::text IS NULL OR jobs.corpus_name = %(corpus_name)s)
+  AND (%(corpus_name)s::text IS NULL OR jobs.corpus_key = ANY (ARRAY(
+        SELECT c.corpus_key FROM corpus_names AS n JOIN corpora AS c ON c.id = n.corpus
+        WHERE n.owner IN (%(caller_id)s, '') AND n.name = %(corpus_name)s)))
   AND (%(status)s::text IS NULL OR jobs.status = %(status)s)
   AND (%(failed_stage)s::text IS NULL OR jobs.failed_stage = %(failed_stage)s)
   AND (%(url)s::text IS NULL OR jobs.url = %(url)s)

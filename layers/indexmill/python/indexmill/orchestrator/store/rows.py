@@ -166,8 +166,19 @@ class NewJob(JobSpec):
     """Estimate of when its site lets it start; None: it does now."""
     kind: str | None = None
     """What it is in a crawl; the same for all jobs of a submit, and None for one outside of crawls."""
+    corpus_owner: str | None = None
+    """Whose corpora the name is one of, where it is to be resolved; the same for all jobs of a submit."""
     linked: bool = False
     """Whether the links of its page are wanted: without them a page that is unchanged is read again."""
+
+
+class CorpusMoved(Exception):
+    """The corpus of a submit's name has another key than the one that its jobs were made with."""
+
+    def __init__(self, key: str) -> None:
+        """`key` is the right one."""
+        super().__init__(key)
+        self.key = key
 
 
 @dataclass(frozen=True, slots=True)

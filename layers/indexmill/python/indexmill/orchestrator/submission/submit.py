@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,11 +11,16 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-
 from indexmill.contracts.content import Content, uri_of
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
+from indexmill.contracts.identity import (
+    CallerContext,
+    CorpusIsolation,
+    corpus_key,
+    corpus_name,
+    document_id,
+    new_id,
+)
 from indexmill.contracts.job import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import Stored, Target
 from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, with_starts
@@ -25,19 +29,17 @@ from indexmill.orchestrator.crawling.follow import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
-from indexmill.orchestrator.store.rows import SHARED, InFlight, JobSpec, NewJob, OutboxRow
+from indexmill.orchestrator.store.rows import SHARED, CorpusMoved, InFlight, JobSpec, NewJob, OutboxRow
+from indexmill.orchestrator.submission.idempotency import checked_key, kept_answer, request_digest
 from indexmill.orchestrator.submission.uploads import Uploads, kept, uploaded
 from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.meter import METER, split
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock, SystemClock
 
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_YOUNGER: Final = (
-    *("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run"),
-    *("accept", "metadata"),
-)
-"""Fields that are younger than kept digests: part of a digest only where they are given."""
+_TRIES: Final = 5
+"""Of a submit whose caller or corpus is another one than it was thought to be."""
+_REMEMBERED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class SubmitJobs:
     clock: Clock = field(default_factory=SystemClock)
     recipe: dict[str, Any] | None = None
     """As in JobSpec."""
+    _keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Keys of corpora whose name another one had before, by owner and name. A wrong one is found out."""
 
     def __call__(
         self, ctx: CallerContext, request: SubmitRequest, request_id: str, idempotency_key: str | None = None
@@ -127,13 +131,21 @@ class SubmitJobs:
     ) -> tuple[SubmitResponse, list[OutboxRow]]:
         """Submit for the owner, or for the caller whose alias it has become since."""
         owner = owner_of(ctx, request)
-        try:
-            return self._submit(owner, ctx, request, request_id, idempotency_key, keep=keep)
-        except CallerMoved as moved:
-            if owner == ctx:
-                raise
-            owner = replace(owner, caller_id=moved.root)
-            return self._submit(owner, ctx, request, request_id, idempotency_key, keep=keep)
+        for _ in range(_TRIES):
+            try:
+                return self._submit(owner, ctx, request, request_id, idempotency_key, keep=keep)
+            except CallerMoved as moved:
+                if owner == ctx:
+                    raise
+                owner = replace(owner, caller_id=moved.root)
+            except CorpusMoved as moved:
+                if len(self._keys) >= _REMEMBERED:
+                    self._keys.clear()
+                place = self.isolation.owner(owner.caller_id), corpus_name(request.corpus_name)
+                self._keys[place] = moved.key
+        raise TransientError(
+            ErrorCode.DATABASE_UNAVAILABLE, "The corpus is being renamed too often.", retry_after=1
+        )
 
     def _submit(
         self,
@@ -208,7 +220,8 @@ class SubmitJobs:
         self, asked: _Asked, job_id: str, url: str, canonical: str, given: Stored | None = None
     ) -> NewJob:
         request, spec, message_id = asked.request, asked.spec, self.make_id()
-        key = self.isolation.key(asked.caller_id, asked.corpus)
+        corpora = self.isolation.owner(asked.caller_id)
+        key = self._keys.get((corpora, asked.corpus)) or corpus_key(corpora, asked.corpus)
         target = Target(
             caller_id=asked.caller_id,
             corpus_name=asked.corpus,
@@ -229,6 +242,7 @@ class SubmitJobs:
             depends_on=tuple(dict.fromkeys(request.depends_on)),
             given=given,
             kind=None if request.kind == "page" else request.kind,
+            corpus_owner=corpora,
             linked=linked,
             **vars(spec),
         )
@@ -349,12 +363,6 @@ def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitRespo
     )
 
 
-def request_digest(request: BaseModel) -> str:
-    """Return the digest of the request's content, independent of its formatting."""
-    unset = {name for name in _YOUNGER if getattr(request, name, None) is None}
-    return hashlib.sha256(request.model_dump_json(exclude=unset).encode()).hexdigest()
-
-
 def payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: Stored | None) -> str:
     """Return the digest of one job's request, as canonical JSON."""
     payload = {
@@ -375,26 +383,3 @@ def payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: S
         payload["crawl"] = request.rules.model_dump()
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def checked_key(key: str) -> str:
-    """Return `key`; raises CallerError(validation_error) unless it is 1 to 255 visible ASCII characters."""
-    if _KEY.fullmatch(key) is None:
-        raise CallerError(
-            ErrorCode.VALIDATION_ERROR,
-            "Idempotency-Key has 1 to 255 visible ASCII characters.",
-            field="header.Idempotency-Key",
-        )
-    return key
-
-
-def kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
-    """Return the first answer under the key; raises CallerError(idempotency_conflict) for another request."""
-    kept = tx.kept_answer(caller_id, key)
-    if kept is None or kept[0] != digest:
-        raise CallerError(
-            ErrorCode.IDEMPOTENCY_CONFLICT,
-            "This Idempotency-Key was used for another request within the last 24 hours.",
-            hint="Send the same body, or another key.",
-        )
-    return SubmitResponse.model_validate_json(kept[1])

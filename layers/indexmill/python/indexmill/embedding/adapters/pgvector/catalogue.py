@@ -7,9 +7,10 @@ from typing import Any, Final
 from psycopg.rows import dict_row
 
 from indexmill.contracts.http_documents import DocumentChunk, DocumentItem
+from indexmill.embedding.adapters.pgvector.search import named_values
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.browse import ChunksRead, DocumentFilter, Place
-from indexmill.embedding.corpora import Named
+from indexmill.embedding.ports import Named
 from indexmill.platform.postgres.database import Connection, Database
 
 _LISTS: Final = {None: "list_documents", True: "list_stale_documents", False: "list_other_documents"}
@@ -25,8 +26,7 @@ class PostgresCatalogue:
 
     def corpus(self, corpus: Named) -> int | None:
         """Return the number of the corpus; None for one that is unknown or that the caller may not read."""
-        values = {"owner": corpus.owner, "name": corpus.name, "public_id": corpus.public_id}
-        rows = self._rows("number_of_corpus", values)
+        rows = self._rows("named_corpora", named_values([corpus]))
         return rows[0]["corpus"] if rows else None
 
     def documents(self, corpus: int, wanted: DocumentFilter) -> list[tuple[Place, DocumentItem]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from indexmill.contracts.http_corpora import Corpus
+from indexmill.embedding.adapters.pgvector.search import named_values
 from indexmill.embedding.adapters.pgvector.statements import SQL
-from indexmill.embedding.corpora import Named
+from indexmill.embedding.ports import Named
 from indexmill.platform.postgres.database import Connection, Database
 
 
@@ -26,8 +28,21 @@ class PostgresCorpora:
 
     def find(self, corpus: Named) -> Corpus | None:
         """Return the corpus; None for one that is unknown or that the caller may not read."""
-        found = self._corpora("find_corpus", owner=corpus.owner, name=corpus.name, public_id=corpus.public_id)
+        found = self._corpora("find_corpus", **named_values([corpus]))
         return found[0] if found else None
+
+    def rename(self, corpus: Named, name: str, who: Mapping[str, str | None]) -> bool | None:
+        """Give the owner's corpus the name; False when another one has it, None for an unknown corpus."""
+        values = {
+            **{"owner": corpus.owner, "name": corpus.name, "public_id": corpus.public_id},
+            **{"new_name": name, "who": Jsonb(dict(who))},
+        }
+
+        def work(connection: Connection) -> bool | None:
+            (number,) = connection.execute(SQL["rename_corpus"], values).fetchall()[0]
+            return None if number is None else bool(number)
+
+        return self.database.read(work)
 
     def _corpora(self, statement: str, **values: object) -> Sequence[Corpus]:
         def work(connection: Connection) -> Sequence[Corpus]:

@@ -25,18 +25,25 @@ WITH found AS (
 {{corpus_figures}}
 ORDER BY n.name, n.public_id
 
--- The corpus that a caller means by a name or an id, if the caller may read it.
--- fragment: named_corpus
-SELECT *, 'write' AS access FROM corpus_names
-WHERE owner = %(owner)s AND name = %(name)s
-UNION ALL
-SELECT *, 'write' AS access FROM corpus_names
-WHERE public_id = %(public_id)s::uuid AND owner = %(owner)s
+-- Numbers of the corpora that a caller names, in order: by name, by id, or (only our own code) by key.
+-- fragment: asked_corpora
+unnest(%(names)s::text[], %(public_ids)s::uuid[], %(keys)s::text[]) WITH ORDINALITY AS q (name, public_id, key, at)
+CROSS JOIN LATERAL (
+    SELECT corpus FROM corpus_names WHERE owner = %(owner)s AND name = q.name
+    UNION ALL SELECT corpus FROM corpus_names WHERE public_id = q.public_id AND owner = %(owner)s
+    UNION ALL SELECT id FROM corpora WHERE corpus_key = q.key
+    OFFSET 0
+) AS n
+
+-- name: named_corpora
+SELECT n.corpus FROM {{asked_corpora}}
 
 -- name: find_corpus
-WITH found AS ({{named_corpus}})
+WITH found AS (
+    SELECT own.*, CASE WHEN own.owner = %(owner)s THEN 'write' ELSE 'read' END AS access
+    FROM {{asked_corpora}} CROSS JOIN LATERAL (SELECT * FROM corpus_names WHERE corpus = n.corpus OFFSET 0) AS own
+)
 {{corpus_figures}}
 
--- name: number_of_corpus
-WITH found AS ({{named_corpus}})
-SELECT corpus FROM found
+-- name: rename_corpus
+SELECT rename_corpus(%(owner)s, %(name)s, %(public_id)s::uuid, %(new_name)s, %(who)s) AS corpus

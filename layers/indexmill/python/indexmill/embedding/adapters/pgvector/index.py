@@ -15,7 +15,7 @@ from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.publish import Numbers
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.documents import check, newest, outcomes
-from indexmill.embedding.ports import DocumentVersion, Hit, Lists, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import DocumentVersion, Hit, Lists, Named, PublishOutcome, SearchQuery, Space
 from indexmill.embedding.targets import JobTarget
 from indexmill.platform.postgres.database import Connection, Database
 
@@ -30,6 +30,7 @@ class PgVectorIndex:
         self._database = database
         self._names = Names()
         self._row_ids = RowIds()
+        self._found: set[str | Named] = set()
 
     def stored(self, space: Space, chunk_ids: Sequence[str]) -> set[str]:
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
@@ -65,15 +66,22 @@ class PgVectorIndex:
         )
         return outcomes(versions, published)
 
-    def corpus_exists(self, corpus_key: str) -> bool:
-        """Return whether the corpus was ever submitted to."""
-        if corpus_key not in self._names.corpora:
-            self._read(lambda connection: self._names.find_corpora(connection, [corpus_key]))
-        return corpus_key in self._names.corpora
+    def corpus_exists(self, corpus: str | Named) -> bool:
+        """Return whether the corpus was ever submitted to, as far as is known: names change."""
+        if corpus not in self._found:
+            values = search.named_values([corpus])
+            rows = self._read(lambda connection: connection.execute(SQL["named_corpora"], values).fetchall())
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found.update([corpus] if rows else [])
+        return corpus in self._found
 
     def lists(self, query: SearchQuery) -> Lists:
         """Return the candidates among the chunks of published versions."""
-        return self._read(lambda connection: search.lists(connection, query))
+        found = self._read(lambda connection: search.lists(connection, query))
+        pairs = zip(query.corpora, found.keys, strict=True)
+        self._found.difference_update(corpus for corpus, key in pairs if key is None)
+        return found
 
     def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
         """Return those of the chunks that are published in one of the corpora, by chunk id."""
@@ -179,6 +187,16 @@ class PostgresGenerations:
     def __init__(self, database: Database) -> None:
         """Nothing is read yet."""
         self._database = database
+
+    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int]:
+        """Return the key of the corpus, which is made when it is new, and such a number."""
+        values = {"owner": owner, "caller_id": caller_id, "name": name}
+
+        def work(connection: Connection) -> tuple[str, int]:
+            key, generation = connection.execute(SQL["place_in_corpus"], values).fetchall()[0]
+            return str(key), int(generation)
+
+        return self._database.read(work)
 
     def next(self) -> int:
         """Return a number larger than every one before."""

@@ -22,6 +22,9 @@ SELECT id FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s
 -- name: next_generation
 SELECT next_generation() AS generation
 
+-- name: place_in_corpus
+SELECT make_corpus(%(owner)s, %(caller_id)s, %(name)s) AS key, next_generation() AS generation
+
 -- name: target_of_job
 SELECT caller_id, corpus_name, corpus_key, document_id, url, status, attempt, generation FROM target_of_job(%(job_id)s)
 
@@ -112,15 +115,16 @@ JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %(space)s AND e.chunk = c
 WHERE c.chunk_id = ANY(%(chunk_ids)s)
 
 -- name: corpus_totals
-SELECT c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,
+SELECT q.at::int AS at, c.corpus_key AS key, c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,
     coalesce(min(t.first_chunk), 0) AS first_row, coalesce(max(t.last_chunk), 0) AS last_row,
     (SELECT s.id FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s) AS space,
     (SELECT s.indexed_rows FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s)
         AS indexed_rows,
     (SELECT count(*) FROM spaces) AS spaces
-FROM unnest(%(keys)s::text[]) AS q (key) JOIN corpora AS c ON c.corpus_key = q.key
+FROM {{asked_corpora}}
+CROSS JOIN LATERAL (SELECT id, corpus_key FROM corpora WHERE id = n.corpus OFFSET 0) AS c
 LEFT JOIN corpus_totals AS t ON t.corpus = c.id
-GROUP BY c.id ORDER BY c.id
+GROUP BY q.at, c.corpus_key, c.id ORDER BY c.id
 
 -- Two probes of the primary key tell whether a corpus has vectors of another space. Planning them takes 0.2 ms, so they
 -- are left out while there is no other.

@@ -18,7 +18,7 @@ from psycopg.rows import class_row, dict_row
 from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import unit
-from indexmill.embedding.ports import POOL, Candidate, Hit, Lists, SearchQuery
+from indexmill.embedding.ports import POOL, Candidate, Hit, Lists, Named, SearchQuery
 from indexmill.embedding.ranking import K1, B, step, weights
 from indexmill.platform.postgres.database import Connection
 
@@ -31,6 +31,9 @@ _MIN_PROBES: Final = 16
 class CorpusTotals:
     """Sizes of a corpus and the range of its chunks' rows."""
 
+    at: int
+    """Place among those that were asked for, from 1."""
+    key: str
     corpus: int
     chunks: int
     words: int
@@ -47,13 +50,29 @@ class CorpusTotals:
 def lists(connection: Connection, query: SearchQuery) -> Lists:
     """Return the candidates of the corpora, as `VectorIndex.lists` says."""
     space = query.space
-    values = {"keys": list(query.corpora), "model": space.model, "dimension": space.dimension}
+    values = {**named_values(query.corpora), "model": space.model, "dimension": space.dimension}
     cursor = connection.cursor(row_factory=class_row(CorpusTotals))
-    totals = cursor.execute(SQL["corpus_totals"], values).fetchall()
-    if not totals:
-        return Lists([], [], 1.0, other_model=False)
+    found = cursor.execute(SQL["corpus_totals"], values).fetchall()
+    by_place = {each.at: each.key for each in found}
+    keys = [by_place.get(at) for at in range(1, len(query.corpora) + 1)]
+    if None in keys:
+        return Lists([], [], 1.0, other_model=False, keys=keys)
+    totals = list({each.corpus: each for each in found}.values())
     keyword, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text)
-    return Lists(keyword, _vector(connection, totals, query), ceiling, _other_model(connection, totals))
+    vector = _vector(connection, totals, query)
+    return Lists(keyword, vector, ceiling, _other_model(connection, totals), keys)
+
+
+def named_values(corpora: Sequence[str | Named]) -> dict[str, Any]:
+    """Return the values of `asked_corpora` for corpora that one caller names; its own code gives keys."""
+    named = [each if isinstance(each, Named) else Named("", "") for each in corpora]
+    return {
+        "owner": named[0].owner,
+        "caller_id": named[0].caller_id,
+        "names": [each.name for each in named],
+        "public_ids": [each.public_id for each in named],
+        "keys": [each if isinstance(each, str) else None for each in corpora],
+    }
 
 
 def hits(connection: Connection, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
