@@ -37,3 +37,28 @@ def test_a_caller_sees_its_own_corpora_and_their_figures(
         answer = http.get(f"{CORPORA}?{wrong}")
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
     assert http.get(f"{CORPORA}/No%20name").json()["error"]["code"] == "corpus_name_invalid"
+
+
+def test_a_corpus_is_renamed_while_a_job_is_in_flight(
+    stack: RunningStack, client: Client, http: httpx.Client
+) -> None:
+    done = index(client, f"{stack.site}/handbook.html", "before")
+    running = client.submit(f"{stack.site}/slow?seconds=2&id=renamed", "before").job_id
+    renamed = client.rename_corpus("before", "after")
+    assert renamed.corpus_name == "after"
+    (job,) = client.wait([running], 40)
+    assert (job.status, job.corpus_name) == ("done", "after")
+    assert client.corpus("after").documents == 2
+    assert {each.job_id for each in client.list(corpus_name="after").jobs} == {done.job_id, running}
+    (hit, *_) = client.search("keeper", "after").results
+    assert hit.corpus_name == "after"
+    for call in (lambda: client.search("keeper", "before"), lambda: client.corpus("before")):
+        with pytest.raises(ApiError) as caught:
+            call()
+        assert caught.value.code == "not_found"
+    again = index(client, f"{stack.site}/handbook.html", "before")
+    assert again.document_id != done.document_id
+    rename = f"{CORPORA}/before/rename"
+    taken = http.post(rename, json={"new_name": "after"})
+    assert (taken.status_code, taken.json()["error"]["field"]) == (409, "body.new_name")
+    assert openapi.problems(f"{CORPORA}/{{name}}/rename", taken) == []

@@ -231,13 +231,13 @@ def swapped(place: Place, corpus_id: str, number: int) -> str:
 
 @pytest.mark.shows("F73", "S4")
 def test_under_load_each_job_is_in_the_corpus_that_its_name_meant(place: Place) -> None:
-    """Submits, searches and a link go on while corpora exchange their names."""
+    """Submits, searches and a link take place while corpora exchange their names."""
     alias = CallerContext("a" * 16)
     first = place.submit("red", f"{URL}/red")
     place.finish(first)
     corpus_id = place.read.get(CALLER, "red").corpus_id
     place.finish(place.submit("alone", ctx=alias))
-    stop, failures = threading.Event(), list[str]()
+    stop, failures, submitted = threading.Event(), list[str](), threading.Semaphore(0)
 
     def repeat(work: Callable[[Place, int], object]) -> None:
         own, number = Place(place.url), 0
@@ -251,6 +251,7 @@ def test_under_load_each_job_is_in_the_corpus_that_its_name_meant(place: Place) 
 
     def submit(own: Place, number: int) -> None:
         own.submit(("red", "blue")[number % 2], f"{URL}/{threading.get_ident()}/{number}")
+        submitted.release()
 
     def search(own: Place, _: int) -> None:
         if not own.found(corpus_id):
@@ -258,9 +259,12 @@ def test_under_load_each_job_is_in_the_corpus_that_its_name_meant(place: Place) 
 
     with ThreadPoolExecutor(4) as pool:
         running = [pool.submit(repeat, work) for work in (submit, submit, search)]
-        names = [swapped(place, corpus_id, number) for number in range(15)]
-        act(place.url, "link", [CALLER.caller_id, alias.caller_id])
-        names += [swapped(place, corpus_id, number) for number in range(15, 30)]
+        names = []
+        for number in range(8):
+            names.append(swapped(place, corpus_id, number))
+            assert all(submitted.acquire(timeout=20) for _ in range(3)), "each rename is seen by submits"
+            if number == 4:
+                act(place.url, "link", [CALLER.caller_id, alias.caller_id])
         stop.set()
         for each in running:
             each.result(30)

@@ -152,6 +152,9 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /embedding/search",
         "GET /embedding/corpora",
         "GET /embedding/corpora/{name}",
+        "GET /embedding/corpora/{name}/documents",
+        "GET /embedding/corpora/{name}/documents/{document_id}",
+        "GET /embedding/corpora/{name}/documents/{document_id}/chunks",
         "POST /embedding/corpora/{name}/rename",
     }
     stream = routes["GET /orchestrator/jobs/{job_id}/stream"]

@@ -33,3 +33,9 @@ class Corpora(Transport):
         from indexmill.contracts.http_corpora import Corpus
 
         return Corpus.model_validate(self._request("GET", f"/embedding/corpora/{name}"))
+
+    def rename_corpus(self, name: str, new_name: str) -> Corpus:
+        """Give the corpus with this name or id another name; jobs in flight stay with it. Raises ApiError."""
+        from indexmill.contracts.http_corpora import Corpus
+
+        return self._post(f"/embedding/corpora/{name}/rename", Corpus, {"new_name": new_name})

@@ -89,7 +89,7 @@ class ReadCorpora:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCorpora:
-    """What the owner of a corpus does to it; to one that all callers share, an internal caller."""
+    """Acts of the owner of a corpus on it; of an internal caller on one that all callers share."""
 
     rows: CorpusRows
     isolation: CorpusIsolation = CorpusIsolation.CALLER
