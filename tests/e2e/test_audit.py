@@ -15,17 +15,20 @@ import pytest
 
 from indexmill.client import Client
 from indexmill.contracts.identity import key_hash
+from tests.support.scope_matrix import add_keys
 from tests.support.stack import RunningStack, eventually, index, running_stack
 
 pytestmark = pytest.mark.e2e
 
 Event = tuple[str, str, str | None]
 """Name, caller, and job."""
-KEPT_BY_LINES = {"auth_rejected", "corpus_searched", "internal_rejected"}
+KEPT_BY_LINES = {"auth_rejected", "corpus_searched", "internal_rejected", "scope_rejected"}
 OTHER = "somebody-else"
 """Events of requests, which change nothing in the database."""
 QUESTION = 'what\n{"level":"ERROR"} of "the paste"'
 WRONG_KEY = f"wrong-{uuid.uuid4()}"
+BOUND_KEY = f"bound-{uuid.uuid4()}"
+"""Of a caller with an empty list of scopes."""
 PAGE = "/workshops/bindery.html"
 
 
@@ -57,6 +60,9 @@ def expected(audited: RunningStack) -> Counter[Event]:
         client.wait([stopped, replayed], 40)
         client.search(QUESTION, "docs")
         assert http.post(f"/orchestrator/jobs/{done}/complete", json=late).status_code == 403
+    add_keys(audited, {BOUND_KEY: {"scopes": []}})
+    with audited.http(BOUND_KEY) as bound:
+        assert bound.get(f"/orchestrator/jobs/{done}").status_code == 403
     with audited.http(WRONG_KEY) as stranger:
         assert stranger.get("/orchestrator/jobs").status_code == 401
     return Counter(
@@ -73,6 +79,7 @@ def expected(audited: RunningStack) -> Counter[Event]:
             ("corpus_searched", caller, None),
             ("internal_rejected", caller, done),
             ("auth_rejected", key_hash(WRONG_KEY), None),
+            ("scope_rejected", key_hash(BOUND_KEY), done),
         ]
     )
 

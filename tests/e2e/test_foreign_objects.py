@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
-import httpx
 import pytest
 
 from tests.support.foreign_objects import (
@@ -13,11 +10,13 @@ from tests.support.foreign_objects import (
     UNKNOWN,
     Row,
     comparable,
+    foreign_objects,
+    objects_of,
     rows,
     unclassified,
     unknown_cursor,
 )
-from tests.support.stack import RunningStack, index
+from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.e2e
 
@@ -33,38 +32,9 @@ def page(stack: RunningStack) -> str:
     return f"{stack.site}/handbook.html"
 
 
-def objects_of(http: httpx.Client, page: str, corpus: str, key: str) -> dict[str, str]:
-    """Make one object of each kind."""
-    body = {"urls": [page, f"{page}?2"], "corpus_name": corpus}
-    made = http.post("/orchestrator/jobs", json=body, headers={"Idempotency-Key": key})
-    assert made.status_code == 202
-    cursor = http.get("/orchestrator/jobs", params={"limit": 1}).json()["next_cursor"]
-    asked = {"size": 5, "sha256": hashlib.sha256(b"words").hexdigest()}
-    grant = http.post("/orchestrator/uploads", json=asked).json()
-    httpx.put(grant["url"], content=b"words", headers=grant["headers"]).raise_for_status()
-    return {
-        "upload": grant["upload_id"],
-        "job": made.json()["job_id"],
-        "batch": made.json()["batch_id"],
-        "corpus": corpus,
-        "cursor": cursor,
-        "key": key,
-        "message": "a-message-of-another-caller",
-        "document": "1" * 64,
-    }
-
-
 @pytest.fixture(scope="module")
-def foreign(stack: RunningStack, http: httpx.Client, page: str) -> dict[str, str]:
-    """Return objects of the first caller, among them a job that is done and a corpus with a document."""
-    with stack.client() as client:
-        done = index(client, page, "matrix-foreign")
-        caller_id = client.get(done.job_id)
-    assert caller_id.status == "done"
-    found = objects_of(http, page, "matrix-foreign", "a-key-of-the-first-caller")
-    objects_of(http, page, "matrix-written", "another-key-of-the-first-caller")
-    made = {"job": done.job_id, "document": done.document_id or ""}
-    return {**found, **made, "new corpus": "matrix-written", "caller": "f" * 16}
+def foreign(stack: RunningStack, page: str) -> dict[str, str]:
+    return foreign_objects(stack, page)
 
 
 @pytest.fixture(scope="module")

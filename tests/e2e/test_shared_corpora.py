@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.scope_matrix import ANSWERS, Matrix
 from tests.support.stack import RunningStack, index, running_stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shows("R172")]
@@ -43,3 +44,14 @@ def test_what_one_caller_indexes_another_finds(shared: RunningStack) -> None:
         assert (written.status_code, written.json()["published"]) == (200, True)
         assert other.get(f"/orchestrator/jobs/{mine.job_id}").status_code == 404
     assert direct in found(shared, shared.api_key, "owls at night")
+
+
+@pytest.fixture(scope="module")
+def matrix(shared: RunningStack) -> Matrix:
+    return Matrix.of(shared)
+
+
+@pytest.mark.shows("P080", "S1")
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_every_route_needs_its_scope_where_corpora_are_shared(matrix: Matrix, answer: str) -> None:
+    assert [*matrix.problems(answer, shared=True)] == []

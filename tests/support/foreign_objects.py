@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import httpx
+
 from tests.support.hostile import Keys, fields, operations, with_value
 from tests.support.refusals import BODIES
+from tests.support.stack import RunningStack, index
 
 OBJECTS: Final = {
     "job_id": "job",
@@ -66,7 +70,7 @@ PLAIN: Final = frozenset(
         ),
         *("include_permanent", "stage", "result", "error_code", "error_message", "attempt", "text", "title"),
         *("formats", "only_main_content", "new_name"),
-        *("mode", "offset", "min_similarity", "min_bm25", "one_per_document", "explain"),
+        *("mode", "offset", "min_similarity", "min_bm25", "one_per_document", "explain", "metadata"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )
 )
@@ -97,7 +101,7 @@ class Row:
     method: str
     path: str
     place: str
-    """path, query, header or body."""
+    """path, query, header or body; "" for the request alone."""
     keys: Keys
 
     @property
@@ -140,7 +144,7 @@ class Row:
             query = f"?{self.keys[0]}={named}"
         elif self.place == "header":
             headers[str(self.keys[0])] = named
-        else:
+        elif self.place == "body":
             keys = (*self.keys, 0) if self.keys in (("depends_on",), ("corpora",)) else self.keys
             content = with_value(body or {}, keys, json.dumps(named).encode())
         return {
@@ -172,6 +176,38 @@ def _places() -> Iterator[Row]:
 def _named(keys: Keys) -> bool:
     """Return whether these are the keys of a member of the body, or of an object of a caller within one."""
     return len(keys) == 1 or keys[-1] in OBJECTS
+
+
+def objects_of(http: httpx.Client, page: str, corpus: str, key: str) -> dict[str, str]:
+    """Make one object of each kind."""
+    body = {"urls": [page, f"{page}?2"], "corpus_name": corpus}
+    made = http.post("/orchestrator/jobs", json=body, headers={"Idempotency-Key": key})
+    assert made.status_code == 202
+    cursor = http.get("/orchestrator/jobs", params={"limit": 1}).json()["next_cursor"]
+    asked = {"size": 5, "sha256": hashlib.sha256(b"words").hexdigest()}
+    grant = http.post("/orchestrator/uploads", json=asked).json()
+    httpx.put(grant["url"], content=b"words", headers=grant["headers"]).raise_for_status()
+    return {
+        "upload": grant["upload_id"],
+        "job": made.json()["job_id"],
+        "batch": made.json()["batch_id"],
+        "corpus": corpus,
+        "cursor": cursor,
+        "key": key,
+        "message": "a-message-of-another-caller",
+        "document": "1" * 64,
+    }
+
+
+def foreign_objects(stack: RunningStack, page: str) -> dict[str, str]:
+    """Make objects of the first caller, among them a job that is done and a corpus with a document."""
+    with stack.client() as client, stack.http() as http:
+        done = index(client, page, "matrix-foreign")
+        assert done.status == "done"
+        found = objects_of(http, page, "matrix-foreign", "a-key-of-the-first-caller")
+        objects_of(http, page, "matrix-written", "another-key-of-the-first-caller")
+    made = {"job": done.job_id, "document": done.document_id or ""}
+    return {**found, **made, "new corpus": "matrix-written", "caller": "f" * 16}
 
 
 def unknown_cursor(cursor: str) -> str:

@@ -141,14 +141,7 @@ def create_app(routers: list[APIRouter], observability: Observability, guard: Gu
             what = {"code": known.code, "request_id": _own_id(request)}
             observability.log.error("request.failed", exc_info=error, extra=what)
         if known.code in (ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_SCOPE):
-            route, field = getattr(request.scope.get("route"), "path", None), known.field
-            where = {"route": route, "field": field, **request.path_params}
-            where["request_id"] = _own_id(request)
-            if isinstance(known, MissingScope):
-                observability.count("insufficient_scope_total", scope=known.scope)
-                observability.emit("scope_rejected", caller_of(request), scope=known.scope, **where)
-            else:
-                observability.emit("internal_rejected", caller_of(request), **where)
+            _note_rejection(observability, known, request)
         if known.http_status == _TOO_MANY:
             _note_refusal(observability, known, request)
         answer = envelope(known, _own_id(request))
@@ -158,6 +151,18 @@ def create_app(routers: list[APIRouter], observability: Observability, guard: Gu
     for kind in (IndexmillError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, on_error)
     return app
+
+
+def _note_rejection(observability: Observability, error: IndexmillError, request: Request) -> None:
+    """Audit what a key may not: which object was named, by its ids."""
+    route, field = getattr(request.scope.get("route"), "path", None), error.field
+    ids = {name: value for name, value in request.path_params.items() if name.endswith("_id")}
+    where = {"route": route, "field": field, "request_id": _own_id(request), **ids}
+    if isinstance(error, MissingScope):
+        observability.count("insufficient_scope_total", scope=error.scope)
+        observability.emit("scope_rejected", caller_of(request), scope=error.scope, **where)
+    else:
+        observability.emit("internal_rejected", caller_of(request), **where)
 
 
 def _note_refusal(observability: Observability, error: IndexmillError, request: Request) -> None:
