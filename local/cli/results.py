@@ -36,6 +36,8 @@ def print_results(screen: Console, found: SearchResponse, offset: int = 0) -> No
             version = f"generation {hit.explain.generation}, {made.model} ({made.dimension})"
             said = f"     of {hit.corpus_name}, {version}"
             screen.print(said if age is None else f"{said}, indexed {timedelta(seconds=age)} ago")
+    if found.reranked is False:
+        screen.print("  [yellow]not reranked: the reranker failed or took too long[/]")
     if found.degraded is not None:
         screen.print("  [yellow]found by keywords alone: the question could not be embedded[/]")
     if found.other_model:

@@ -45,6 +45,9 @@ def run(
     one_per_document: Annotated[
         bool, typer.Option("--one-per-document", help="Only the best chunk of each document.")
     ] = False,
+    rerank: Annotated[
+        bool, typer.Option("--rerank/--no-rerank", help="In the reranker's order, if the stack has one.")
+    ] = True,
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
@@ -71,6 +74,7 @@ def run(
             min_similarity=min_similarity,
             min_bm25=min_bm25,
             one_per_document=one_per_document,
+            rerank=None if rerank else False,
             explain=explain,
         )
     if as_json:

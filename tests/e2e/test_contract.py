@@ -153,8 +153,11 @@ HIT: Checks = {
 FOUND: Checks = {
     "results": lambda value: len(value) == 2 and all(wrong(hit, HIT) == [] for hit in value),
     "query_ms": whole,
-    "timings": lambda value: wrong(value, {"embed_ms": whole, "search_ms": whole}) == [],
+    "timings": lambda value: (
+        wrong(value, {"embed_ms": whole, "search_ms": whole, "rerank_ms": one_of(0)}) == []
+    ),
     "degraded": lambda value: value is None,
+    "reranked": one_of(None),
     "other_model": lambda value: value is False,
 }
 

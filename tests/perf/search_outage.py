@@ -12,6 +12,7 @@ import argparse
 import statistics
 import time
 from typing import Final
+from uuid import uuid4
 
 import httpx
 
@@ -29,7 +30,8 @@ def _searched(client: Client, seconds: float) -> list[tuple[float, int, str | No
     found, ends, at = [], time.monotonic() + seconds, 0
     while time.monotonic() < ends:
         began = time.monotonic()
-        answer = client.search(_WORDS[at % len(_WORDS)])
+        # A question that was asked before would need no endpoint.
+        answer = client.search(f"{_WORDS[at % len(_WORDS)]} {uuid4().hex}")
         found.append((1_000 * (time.monotonic() - began), answer.timings.embed_ms, answer.degraded))
         at += 1
         time.sleep(0.05)

@@ -1164,6 +1164,8 @@ export interface components {
         Explanation: {
             keyword: components["schemas"]["Part"] | null;
             vector: components["schemas"]["Part"] | null;
+            /** Relevance */
+            relevance: number | null;
             /** Generation */
             generation: number;
             /** Age S */
@@ -1796,6 +1798,8 @@ export interface components {
              * @default false
              */
             one_per_document: boolean;
+            /** Rerank */
+            rerank?: boolean | null;
             /**
              * Explain
              * @default false
@@ -1819,6 +1823,8 @@ export interface components {
             timings: components["schemas"]["SearchTimings"];
             /** Degraded */
             degraded?: "embedding" | null;
+            /** Reranked */
+            reranked?: boolean | null;
             /**
              * Other Model
              * @default false
@@ -1868,6 +1874,11 @@ export interface components {
             embed_ms: number;
             /** Search Ms */
             search_ms: number;
+            /**
+             * Rerank Ms
+             * @default 0
+             */
+            rerank_ms: number;
         };
         /**
          * SkippedJob
@@ -6877,7 +6888,8 @@ export interface operations {
                      *       "query_ms": 38,
                      *       "timings": {
                      *         "embed_ms": 21,
-                     *         "search_ms": 14
+                     *         "search_ms": 14,
+                     *         "rerank_ms": 0
                      *       },
                      *       "other_model": false
                      *     }

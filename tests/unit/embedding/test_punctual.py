@@ -80,7 +80,7 @@ def test_calls_that_an_endpoint_held_stop_no_later_one(endpoint: str, mode: str)
     for _ in range(_MOST_LEFT + 1):
         assert error_of(embedder, 0.1) == ("embedding_unavailable", True)
     set_mode(endpoint, mode="ok")
-    for thread in embedder._left:
+    for thread in embedder._punctual._left:
         thread.join(20)
     assert len(embedder.embed(["a question"], timeout_s=30)[0]) == DIMENSIONS
 
@@ -172,7 +172,7 @@ def test_calls_that_are_left_behind_are_few(stuck: StuckEmbedder) -> None:
             embedder.embed(["hold"], timeout_s=0.02)
     assert stuck.held == _MOST_LEFT
     stuck.release.set()
-    for thread in embedder._left:
+    for thread in embedder._punctual._left:
         thread.join(30)
     assert len(embedder.embed(["go"], timeout_s=30)) == 1
 

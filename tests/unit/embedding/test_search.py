@@ -17,12 +17,17 @@ from indexmill.contracts.errors import (
     TransientError,
 )
 from indexmill.contracts.http_search import EmbeddingVersion, Mode, SearchRequest
+from indexmill.contracts.identity import CorpusIsolation
 from indexmill.embedding.analyzer import ANALYZER_VERSION
-from indexmill.embedding.ports import Vector
-from indexmill.embedding.search import SearchCorpus
+from indexmill.embedding.ports import Space, Vector
+from indexmill.embedding.search import QuestionVectors, SearchCorpus
+from indexmill.embedding.settings import EmbeddingReadApiSettings
+from indexmill.embedding.wiring import build_search
+from tests.support.function_env import environment
 from tests.support.index_builders import CALLER, target, version
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
+from tests.twins.state_table import InMemoryBreakers
 from tests.twins.vector_index import InMemoryVectorIndex
 
 
@@ -116,9 +121,10 @@ def test_the_lists_that_a_mode_consults(search: SearchCorpus, embedder: HashEmbe
         return [hit.text for hit in search(CALLER, SearchRequest(**asked)).results]
 
     assert found(query="delta") == found(query="delta", mode=Mode.HYBRID) == ["gamma delta", "alpha beta"]
-    assert len(embedder.calls) == 2
+    assert len(embedder.calls) == 1
+    assert found(query="beta", mode=Mode.KEYWORD) == ["alpha beta"]
     assert found(query="delta", mode=Mode.KEYWORD) == ["gamma delta"]
-    assert len(embedder.calls) == 2, "nothing is embedded"
+    assert len(embedder.calls) == 1, "nothing is embedded"
     vector = [float(number) for number in embedder.embed(["alpha beta"], timeout_s=1)[0]]
     by_text, by_vector = found(query="alpha beta", mode=Mode.VECTOR), found(query_embedding=vector)
     assert (
@@ -127,6 +133,58 @@ def test_the_lists_that_a_mode_consults(search: SearchCorpus, embedder: HashEmbe
         == found(query_embedding=vector, mode=Mode.VECTOR)
         == ["alpha beta", "gamma delta"]
     )
+
+
+@pytest.mark.shows("R141")
+def test_a_question_of_a_caller_is_embedded_once_an_hour(
+    search: SearchCorpus, embedder: HashEmbedder
+) -> None:
+    clock = search.clock
+    assert isinstance(clock, FrozenClock)
+    isolated = SearchCorpus(search.index, embedder, clock, CorpusIsolation.SHARED)
+    assert isinstance(search.index, InMemoryVectorIndex)
+    search.index.add_corpus(CorpusIsolation.SHARED.key(CALLER, "default"))
+    for caller, query, calls in (
+        (CALLER, "alpha", 1),
+        (CALLER, "alpha", 1),
+        (CALLER, "beta", 2),
+        ("f" * 16, "alpha", 3),
+        (CALLER, "beta", 3),
+    ):
+        answer = isolated(caller, SearchRequest(query=query))
+        assert (len(embedder.calls), answer.degraded) == (calls, None)
+    clock.tick(3_601)
+    isolated(CALLER, SearchRequest(query="alpha"))
+    assert len(embedder.calls) == 4
+
+
+def test_the_vectors_of_another_model_are_others() -> None:
+    kept = QuestionVectors(FrozenClock())
+    kept.put(CALLER, Space("one", 2), "alpha", [1.0, 0.0])
+    assert kept.get(CALLER, Space("one", 2), "alpha") == [1.0, 0.0]
+    assert kept.get(CALLER, Space("two", 2), "alpha") is None
+
+
+def test_the_vectors_of_questions_are_bounded() -> None:
+    kept, space = QuestionVectors(FrozenClock()), Space("wide", 400_000)
+    for text in "abcd":
+        kept.put(CALLER, space, text, [1.0])
+        assert kept.get(CALLER, space, "a") == [1.0]
+    assert [text for text in "abcd" if kept.get(CALLER, space, text) is not None] == ["a", "d"]
+
+
+@pytest.mark.parametrize(("weight", "first"), [(0.0, "alpha beta"), (1.0, "gamma delta")])
+def test_the_weight_of_vectors_is_a_setting(search: SearchCorpus, weight: float, first: str) -> None:
+    """A question that has a word of one chunk and the vector of the other."""
+
+    class Misled(HashEmbedder):
+        def embed(self, texts: Any, *, timeout_s: float) -> list[Vector]:
+            return super().embed(["gamma delta"], timeout_s=timeout_s)
+
+    given = environment("EmbeddingReadApi") | {"EMBEDDING_VECTOR_WEIGHT": str(weight)}
+    settings = EmbeddingReadApiSettings.from_environment(given)
+    built = build_search(settings, index=search.index, embedder=Misled(), breakers=InMemoryBreakers())
+    assert built(CALLER, SearchRequest(query="alpha")).results[0].text == first
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,7 @@ class Client(Crawls, Corpora, Documents):
         min_similarity: float | None = None,
         min_bm25: float | None = None,
         one_per_document: bool | None = None,
+        rerank: bool | None = None,
         explain: bool | None = None,
         allow_degraded: bool | None = None,
     ) -> SearchResponse:
@@ -252,7 +253,7 @@ class Client(Crawls, Corpora, Documents):
             **{"query": query, "query_embedding": query_embedding, "mode": mode},
             **{"corpus_name": corpus_name, "corpora": corpora, "top_k": top_k, "offset": offset},
             **{"min_similarity": min_similarity, "min_bm25": min_bm25, "one_per_document": one_per_document},
-            **{"explain": explain, "allow_degraded": allow_degraded},
+            **{"rerank": rerank, "explain": explain, "allow_degraded": allow_degraded},
         }
         return self._post("/embedding/search", SearchResponse, body)
 

@@ -53,6 +53,8 @@ class SearchRequest(BaseModel):
     """BM25 score below which a chunk does not count as found by keywords."""
     one_per_document: bool = False
     """Only the best chunk of each document."""
+    rerank: bool | None = None
+    """Whether a reranker puts the best 200 in its order; as the stack is set up if not given."""
     explain: bool = False
     """Show the parts of each score."""
     allow_degraded: bool = True
@@ -97,6 +99,8 @@ class Explanation(BaseModel):
     keyword: Part | None
     """None: the chunk is not among the 200 candidates of this list, or the list was not consulted."""
     vector: Part | None
+    relevance: float | None
+    """Score by the reranker, as it sent it; null where it was not asked."""
     generation: int
     """Number of the document's version; it grows with each."""
     age_s: int | None
@@ -113,7 +117,8 @@ class SearchResult(BaseModel):
     score: float
     """Above 0, at most 1, and falling down the list. `hybrid`: the weighted mean of what keywords and meaning
     say, from 0 for their last candidate to 1 for the first. `keyword`: the share of the BM25 score that no
-    chunk can exceed. `vector`: the cosine similarity."""
+    chunk can exceed. `vector`: the cosine similarity. Reranked: the relevance, by the logistic function where
+    some are not between 0 and 1."""
     source_url: str
     title: str | None
     document_id: str
@@ -135,6 +140,8 @@ class SearchTimings(BaseModel):
 
     embed_ms: int
     search_ms: int
+    rerank_ms: int = 0
+    """A part of `search_ms`."""
 
 
 class SearchResponse(BaseModel):
@@ -146,6 +153,9 @@ class SearchResponse(BaseModel):
     timings: SearchTimings
     degraded: Literal["embedding"] | None = None
     """`embedding`: the question could not be embedded, and was answered by its keywords alone."""
+    reranked: bool | None = None
+    """Whether the results are in the reranker's order. False: it failed or took too long, and they are in the
+    order of their lists. Null: none was asked."""
     other_model: bool = False
     """Whether documents of the corpus have vectors of another model. Until they are indexed again, a
     `query` finds them by its keywords alone and a `query_embedding` not at all."""

@@ -12,7 +12,7 @@ from indexmill.contracts.http_corpora import Corpus, CorpusList, RenameRequest
 from indexmill.contracts.http_documents import ChunkPage, DocumentItem, DocumentList
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
-from indexmill.contracts.identity import UrlText
+from indexmill.contracts.identity import DEFAULT_CORPUS, UrlText
 from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
 from indexmill.platform.http.app import Caller, RequestId
 from indexmill.platform.http.guard import json_route, scoped
@@ -94,7 +94,7 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
         observability.emit(
             "corpus_searched",
             ctx,
-            corpus_name=body.corpus_name or "default",
+            corpus_name=",".join(body.corpora or [body.corpus_name or DEFAULT_CORPUS]),
             results=len(found.results),
             degraded=found.degraded,
         )

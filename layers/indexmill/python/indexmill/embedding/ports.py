@@ -40,6 +40,18 @@ class Embedder(Protocol):
         ...
 
 
+class NotReranked(Exception):
+    """A reranker gave no scores; the order stays as it is."""
+
+
+class Reranker(Protocol):
+    """Compares a question with each text: a model of its own, slower and better than vectors."""
+
+    def rerank(self, query: str, texts: Sequence[str], *, timeout_s: float) -> list[float]:
+        """Return a finite score per text, in order; higher is better. Raises NotReranked."""
+        ...
+
+
 class VectorCache(Protocol):
     """Keeps the vectors of a document that did not get finished, for days. May forget; never raises."""
 

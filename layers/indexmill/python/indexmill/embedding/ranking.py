@@ -82,6 +82,8 @@ class Ranked:
     """Above 0, at most 1."""
     keyword: Part | None = None
     vector: Part | None = None
+    relevance: float | None = None
+    """Score by a reranker."""
 
 
 def ordered(lists: Lists, order: Order) -> list[Ranked]:
@@ -113,6 +115,23 @@ def _first_of_documents(best: Sequence[Ranked]) -> list[Ranked]:
     for each in best:
         first.setdefault(each.document, each)
     return list(first.values())
+
+
+def reordered(ranked: Sequence[Ranked], relevances: Sequence[float]) -> list[Ranked]:
+    """Return the chunks in the order of a reranker's scores, which become theirs; equal ones by chunk id.
+
+    Scores that are not between 0 and 1 are taken as logits, all of them.
+    """
+    logits = any(not 0 <= relevance <= 1 for relevance in relevances)
+    for each, relevance in zip(ranked, relevances, strict=True):
+        each.relevance = relevance
+        score = _logistic(relevance) if logits else relevance
+        each.score = min(1.0, max(score, _LEAST_SCORE))
+    return sorted(ranked, key=lambda each: (-(each.relevance or 0.0), each.chunk_id))
+
+
+def _logistic(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
 def weights_of(lists: Lists, order: Order) -> tuple[float, float]:

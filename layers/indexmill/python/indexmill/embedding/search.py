@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
+from threading import Lock
 from typing import Final, NoReturn
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
@@ -21,13 +24,59 @@ from indexmill.contracts.http_search import (
 )
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.embedding.corpora import named, shown
-from indexmill.embedding.ports import Embedder, Hit, Named, SearchQuery, Vector, VectorIndex
-from indexmill.embedding.ranking import VECTOR_WEIGHT, Order, Ranked, ordered, weights_of
+from indexmill.embedding.ports import (
+    Embedder,
+    Hit,
+    Named,
+    NotReranked,
+    Reranker,
+    SearchQuery,
+    Space,
+    Vector,
+    VectorIndex,
+)
+from indexmill.embedding.ranking import VECTOR_WEIGHT, Order, Ranked, ordered, reordered, weights_of
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
 _QUESTION_S: Final = 2.0
 """For the vector of a question, from the look-up of the endpoint's name to the last byte of its answer."""
+_KEPT_NUMBERS: Final = 1_000_000
+"""Of all vectors of questions together: 4 MB."""
+_KEPT_S: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionVectors:
+    """Vectors of the latest questions, in this process alone, for an hour.
+
+    By caller, model and text: how fast a question is answered tells nothing of other callers' questions.
+    """
+
+    clock: Clock
+    _kept: OrderedDict[tuple[str, Space, bytes], tuple[float, Vector]] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def get(self, caller_id: str, space: Space, text: str) -> Vector | None:
+        """Return the vector of a question that the caller asked before."""
+        key = _question(caller_id, space, text)
+        with self._lock:
+            kept_until, vector = self._kept.get(key, (0.0, None))
+            if vector is None or kept_until < self.clock.monotonic():
+                return None
+            self._kept.move_to_end(key)
+            return vector
+
+    def put(self, caller_id: str, space: Space, text: str, vector: Vector) -> None:
+        """Keep the vector; the one that was not asked for longest makes room."""
+        with self._lock:
+            self._kept[_question(caller_id, space, text)] = self.clock.monotonic() + _KEPT_S, vector
+            while len(self._kept) * space.dimension > max(_KEPT_NUMBERS, space.dimension):
+                self._kept.popitem(last=False)
+
+
+def _question(caller_id: str, space: Space, text: str) -> tuple[str, Space, bytes]:
+    return caller_id, space, sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +93,12 @@ class SearchCorpus:
     isolation: CorpusIsolation = CorpusIsolation.CALLER
     observability: Observability = field(default_factory=lambda: Observability("embedding"))
     vector_weight: float = VECTOR_WEIGHT
+    reranker: Reranker | None = None
+    rerank_s: float = 1.0
+    vectors: QuestionVectors = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "vectors", QuestionVectors(self.clock))
 
     def __call__(self, caller_id: str, request: SearchRequest) -> SearchResponse:
         """Return the best chunks.
@@ -52,9 +107,9 @@ class SearchCorpus:
         token_limit_exceeded) or TransientError (embedding_unavailable, search_unavailable).
         """
         began = self.clock.monotonic()
-        mode = _checked(request)
+        mode = _checked(request, can_rerank=self.reranker is not None)
         asked = self._corpora(caller_id, request)
-        vector, failed = (None, None) if mode == Mode.KEYWORD else self._vector(request, mode)
+        vector, failed = (None, None) if mode == Mode.KEYWORD else self._vector(caller_id, request, mode)
         embedded = self.clock.monotonic()
         text = None if mode == Mode.VECTOR else request.query
         lists = self.index.lists(SearchQuery(list(asked.values()), self.embedder.space, text, vector))
@@ -70,6 +125,9 @@ class SearchCorpus:
             one_per_document=request.one_per_document,
         )
         ranked = ordered(lists, order)
+        listed = self.clock.monotonic()
+        ranked, reranked = self._reranked(request, list(corpora), ranked)
+        ranked_at = self.clock.monotonic()
         rows = page(self.index, list(corpora), ranked[request.offset :], request.top_k)
         ended = self.clock.monotonic()
         if failed is not None:
@@ -78,8 +136,13 @@ class SearchCorpus:
         return SearchResponse(
             results=[_result(each, hit, corpora[hit.corpus_key], explain) for each, hit in rows],
             query_ms=_ms(began, ended),
-            timings=SearchTimings(embed_ms=_ms(began, embedded), search_ms=_ms(embedded, ended)),
+            timings=SearchTimings(
+                embed_ms=_ms(began, embedded),
+                search_ms=_ms(embedded, ended),
+                rerank_ms=0 if reranked is None else _ms(listed, ranked_at),
+            ),
             degraded=None if failed is None else "embedding",
+            reranked=reranked,
             other_model=lists.other_model,
         )
 
@@ -96,11 +159,13 @@ class SearchCorpus:
                 _unknown(place, each)
         return found
 
-    def _vector(self, request: SearchRequest, mode: Mode) -> tuple[Vector | None, IndexmillError | None]:
+    def _vector(
+        self, caller_id: str, request: SearchRequest, mode: Mode
+    ) -> tuple[Vector | None, IndexmillError | None]:
         """Return the question's vector, or why there is none."""
         if request.query is not None:
             allow_degraded = request.allow_degraded and mode == Mode.HYBRID
-            return self._embedded(request.query, allow_degraded=allow_degraded)
+            return self._embedded(caller_id, request.query, allow_degraded=allow_degraded)
         vector, space = request.query_embedding or [], self.embedder.space
         if len(vector) != space.dimension:
             raise CallerError(
@@ -112,9 +177,15 @@ class SearchCorpus:
             _refuse("query_embedding", "query_embedding must not be all zeros.")
         return vector, None
 
-    def _embedded(self, query: str, *, allow_degraded: bool) -> tuple[Vector | None, IndexmillError | None]:
+    def _embedded(
+        self, caller_id: str, query: str, *, allow_degraded: bool
+    ) -> tuple[Vector | None, IndexmillError | None]:
+        space = self.embedder.space
+        kept = self.vectors.get(caller_id, space, query)
+        if kept is not None:
+            return kept, None
         try:
-            return self.embedder.embed([query], timeout_s=_QUESTION_S)[0], None
+            (vector,) = self.embedder.embed([query], timeout_s=_QUESTION_S)
         except IndexmillError as error:
             if error.code == ErrorCode.TOKEN_LIMIT_EXCEEDED:
                 message = "The query has more tokens than the model takes."
@@ -122,6 +193,25 @@ class SearchCorpus:
             if not allow_degraded:
                 self._degraded(error, answered=False)
             return None, error
+        self.vectors.put(caller_id, space, query, vector)
+        return vector, None
+
+    def _reranked(
+        self, request: SearchRequest, corpora: Sequence[str], ranked: list[Ranked]
+    ) -> tuple[list[Ranked], bool | None]:
+        """Return what pages reach in the reranker's order, or all as it is; and whether it was reranked."""
+        if self.reranker is None or request.query is None or request.rerank is False or not ranked:
+            return ranked, None
+        pool = page(self.index, corpora, ranked, REACHABLE)
+        texts = [f"{hit.context}\n{hit.text}".strip() for _, hit in pool]
+        try:
+            relevances = self.reranker.rerank(request.query, texts, timeout_s=self.rerank_s)
+        except NotReranked as error:
+            self.observability.log.warning("search.not_reranked", extra={"reason": str(error)})
+            self.observability.count("search_reranked_total", answered="no")
+            return ranked, False
+        self.observability.count("search_reranked_total", answered="yes")
+        return reordered([each for each, _ in pool], relevances), True
 
     def _degraded(self, failed: IndexmillError, *, answered: bool) -> None:
         """Note that a question was not embedded; raises TransientError unless it is `answered`."""
@@ -150,8 +240,12 @@ def page(
     return found[:top_k]
 
 
-def _checked(request: SearchRequest) -> Mode:
+def _checked(request: SearchRequest, *, can_rerank: bool) -> Mode:
     """Return the mode that the request means. Raises CallerError(validation_error)."""
+    if request.rerank and not can_rerank:
+        _refuse("rerank", "This stack has no reranker.")
+    if request.rerank and request.query is None:
+        _refuse("rerank", "A reranker needs a query in words.")
     if request.offset + request.top_k > REACHABLE:
         _refuse("offset", f"offset and top_k together must be at most {REACHABLE}.")
     if request.query is None and request.mode not in (None, Mode.VECTOR):
@@ -205,6 +299,7 @@ class _Explain:
         return Explanation(
             keyword=keyword,
             vector=vector,
+            relevance=ranked.relevance,
             generation=hit.generation,
             age_s=None if age is None else int(age.total_seconds()),
             embedding_version=EmbeddingVersion(

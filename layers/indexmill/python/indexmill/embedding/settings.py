@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.platform.limits.policy import LimitSettings, PressureSettings
 from indexmill.platform.postgres.address import DatabaseSettings
@@ -51,4 +53,12 @@ class EmbeddingReadApiSettings(EmbeddingSettings, LimitSettings):
     function: ClassVar[str] = "EmbeddingReadApi"
 
     corpus_isolation: CorpusIsolation = CorpusIsolation.CALLER
+    embedding_vector_weight: float = Field(default=0.3, ge=0, le=1)
+    """Share of the vector list in a hybrid score; it depends on the model."""
+    rerank_url: str = ""
+    """Of a `/rerank` endpoint; empty: none."""
+    rerank_model: str = ""
+    rerank_api_key: str | None = None
+    rerank_api_key_secret_arn: str | None = None
+    rerank_seconds: float = Field(default=1.0, gt=0, le=10)
     database_answer_seconds: float = 4.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from indexmill.embedding.ports import ChunkCounts, Embedder, Space, VectorCache, VectorIndex
+from indexmill.embedding.ports import ChunkCounts, Embedder, Reranker, Space, VectorCache, VectorIndex
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingSettings,
@@ -151,7 +151,16 @@ def build_search(
     states = breakers or _breakers(settings.state_table, clock, caller_waits=True)
     guarded = _for_callers(embedder, settings, states, clock)
     observability = observability or Observability("embedding", level=settings.log_level)
-    return SearchCorpus(index, guarded, clock, settings.corpus_isolation, observability)
+    return SearchCorpus(
+        index,
+        guarded,
+        clock,
+        settings.corpus_isolation,
+        observability,
+        vector_weight=settings.embedding_vector_weight,
+        reranker=_reranker(settings),
+        rerank_s=settings.rerank_seconds,
+    )
 
 
 def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
@@ -255,6 +264,19 @@ def _punctual(
         return PunctualEmbedder(embedder)
     made = _embedder(settings, clock, request_timeout_s)
     return PunctualEmbedder(made, prepare=made.load, end=made.end)
+
+
+def _reranker(settings: EmbeddingReadApiSettings) -> Reranker | None:
+    from indexmill.embedding.adapters.http_reranker import HttpReranker
+    from indexmill.embedding.guarded import GuardedReranker
+    from indexmill.platform.aws.secrets import Secret
+
+    if not settings.rerank_url:
+        return None
+    literal, arn = settings.rerank_api_key, settings.rerank_api_key_secret_arn
+    api_key = Secret(literal, arn) if literal or arn else None
+    made = HttpReranker(settings.rerank_url, settings.rerank_model, api_key)
+    return GuardedReranker(made, end=made.end)
 
 
 def _blobs(bucket: str) -> BlobStore:
