@@ -1,4 +1,4 @@
-"""A reranker puts the best of a search in its order; while it fails, the order of the lists stands."""
+"""A reranker puts the best of a search in its order; while it fails, the order is that of the lists."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_scores_that_are_logits_become_shares(search: SearchCorpus, endpoint: En
     ],
     ids=["500", "401", "302", "no json", "nothing", "one", "words", "large", "nan", "hangs"],
 )
-def test_without_an_answer_the_order_of_the_lists_stands(
+def test_without_an_answer_the_order_is_that_of_the_lists(
     endpoint: Endpoint, build: Build, wrong: dict[str, Any]
 ) -> None:
     search = build(RERANK_SECONDS="0.3")
