@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from indexmill.contracts.http_search import SearchResponse
+    from indexmill.contracts.http_search import SearchResponse, SearchResult
 
 _EXCERPT: Final = 160
 
@@ -18,10 +18,12 @@ def print_results(screen: Console, found: SearchResponse, offset: int = 0) -> No
     from rich.markup import escape
 
     for rank, hit in enumerate(found.results, offset + 1):
-        text = " ".join(hit.text.split())
-        excerpt = text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rsplit(" ", 1)[0] + "…"
         screen.print(f"  {rank}. [bold]{hit.score:.3f}[/]  {hit.source_url}")
-        screen.print(f"     [dim]{escape(excerpt)}[/]")
+        for text in (each.text for each in hit.preceding or ()):
+            screen.print(f"     [dim]… {escape(_shortened(text))}[/]")
+        screen.print(f"     [dim]{_marked(hit)}[/]")
+        for text in (each.text for each in hit.following or ()):
+            screen.print(f"     [dim]{escape(_shortened(text))} …[/]")
         if hit.explain is not None:
             for name, part in (("keyword", hit.explain.keyword), ("vector", hit.explain.vector)):
                 said = (
@@ -45,3 +47,24 @@ def print_results(screen: Console, found: SearchResponse, offset: int = 0) -> No
         screen.print(f"  [yellow]{text}[/]")
     if not found.results:
         screen.print("  nothing found")
+
+
+def _marked(hit: SearchResult) -> str:
+    """Return the beginning of the result's text in one line of markup; words of the query are underlined."""
+    from rich.markup import escape
+
+    shown, pieces, at = hit.text, [], 0
+    if len(shown) > _EXCERPT:
+        shown = shown[: _EXCERPT - 1].rsplit(" ", 1)[0]
+    for span in hit.highlights or ():
+        if span.end <= len(shown):
+            pieces += [escape(shown[at : span.start]), f"[u]{escape(shown[span.start : span.end])}[/u]"]
+            at = span.end
+    line = " ".join("".join([*pieces, escape(shown[at:])]).split())
+    return line if len(shown) == len(hit.text) else f"{line}…"
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1].rsplit(" ", 1)[0] + "…"

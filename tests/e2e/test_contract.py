@@ -148,7 +148,16 @@ HIT: Checks = {
     "start": whole,
     "end": whole,
     "stale": one_of(False),
-    "explain": one_of(None),
+    "indexed_at": moment,
+    "fetched_at": moment,
+    "published_at": null,
+    "content_type": one_of("text/html"),
+    "language": one_of("en"),
+    "metadata": null,
+    "explain": null,
+    "highlights": null,
+    "preceding": null,
+    "following": null,
 }
 FOUND: Checks = {
     "results": lambda value: len(value) == 2 and all(wrong(hit, HIT) == [] for hit in value),
@@ -211,6 +220,30 @@ def test_the_list_is_the_same_under_both_spellings(http: httpx.Client, done_url:
     assert (listed.keys(), listed["count"]) == ({"jobs", "count", "next_cursor"}, 1)
     assert wrong(listed["jobs"][0], DONE) == []
     assert listed["jobs"][0] == get(http, listed["jobs"][0]["job_id"]).json()
+
+
+@pytest.mark.shows("P063", "P065", "P069")
+def test_a_search_finds_documents_by_what_was_said_of_them(http: httpx.Client, client: Client) -> None:
+    for name, team in (("boat.md", "yard"), ("pier.md", "quay")):
+        text = f"# Mooring\n\nA berth at the {name} is moored daily."
+        accepted = client.submit_text(name, text, "said", metadata={"team": team, "due": "2026-03-14"})
+        [job] = client.wait([accepted.job_id], timeout_s=60)
+        assert (job.status, job.metadata) == ("done", {"team": team, "due": "2026-03-14"})
+    due = {"metadata": {"team": "quay"}, "metadata_dates": {"due": {"since": "2026-03-14"}}}
+    found = client.search("mooring fees", "said", filter=due, highlights=True, neighbours=1)
+    [hit] = found.results
+    assert (hit.source_url, hit.metadata) == ("upload:pier.md", {"team": "quay", "due": "2026-03-14"})
+    assert hit.indexed_at == job.searchable_at
+    assert [hit.text[each.start : each.end] for each in hit.highlights or ()] == ["Mooring", "moored"]
+    assert (hit.preceding, hit.following) == ([], [])
+    asked = {"corpus_name": "said", "query": "mooring", "filter": {"colour": "red"}}
+    refused = http.post("/embedding/search", json=asked)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["field"]) == (
+        422,
+        "validation_error",
+        "body.filter.colour",
+    )
 
 
 def test_a_search_answers_with_chunks_and_their_sources(http: httpx.Client, done_url: str) -> None:

@@ -6,14 +6,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import psycopg
 import pytest
 
+from indexmill.contracts.http_search import SearchFilter
 from indexmill.embedding.adapters.pgvector import search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.adapters.pgvector.statements import MOST_TIED
-from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery
+from indexmill.embedding.ports import POOL, DocumentVersion, Hit, SearchQuery
 from indexmill.platform.postgres.database import Database
 from sql.build_index import build_due
 from tests.support.index_builders import SPACE, target, vector_of, version
@@ -30,7 +32,7 @@ FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
 VOCABULARY = [f"w{number}" for number in range(400)]
 RARE = [f"rare{number}" for number in range(200)]
-Measure = Callable[[str | None, list[float] | None], tuple[dict[str, Hit], dict[str, int]]]
+Measure = Callable[..., tuple[dict[str, Hit], dict[str, int]]]
 
 
 @pytest.fixture(params=["fresh", "analyzed"])
@@ -58,20 +60,24 @@ def _document(draw: random.Random, number: int) -> DocumentVersion:
         if number < 2:
             words += RARE[10 * number + at :: 20]
         texts.append(" ".join(words))
-    return version(texts, to=target(f"https://a.example/{number}"))
+    made = version(texts, to=target(f"https://a.example/{number}"))
+    return replace(made, metadata={"number": str(number), "half": str(number % 2)})
 
 
 @pytest.fixture
 def measure(session: psycopg.Connection) -> Measure:
     """Return a function that searches and tells the hits and the rows read, by table."""
 
-    def run(text: str | None, vector: list[float] | None) -> tuple[dict[str, Hit], dict[str, int]]:
+    def run(
+        text: str | None, vector: list[float] | None, **metadata: str
+    ) -> tuple[dict[str, Hit], dict[str, int]]:
+        wanted = SearchFilter(metadata=metadata) if metadata else None
         with session.transaction(force_rollback=True):
             before = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
             corpora = [target().corpus_key]
-            lists = search.lists(session, SearchQuery(corpora, SPACE, text, vector))
+            lists = search.lists(session, SearchQuery(corpora, SPACE, text, vector, wanted))
             listed = [each.chunk_id for each in (*lists.keyword, *lists.vector)]
-            hits = search.hits(session, corpora, listed[:TOP_K])
+            hits = search.hits(session, corpora, listed[:TOP_K] if wanted is None else listed)
             after = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
             return hits, dict(after - before)
 
@@ -100,3 +106,36 @@ def test_the_approximate_index_spares_most_vectors(
     hits, read = measure(None, vector_of("anything"))
     assert len(hits) == TOP_K
     assert read["vectors"] < CHUNKS / 2, read
+
+
+@pytest.mark.shows("P063")
+def test_a_filter_reads_each_document_once_and_the_chunks_of_those_that_match(measure: Measure) -> None:
+    hits, read = measure("w1 w2 w3", vector_of("anything"), number="7")
+    assert {hit.source_url for hit in hits.values()} == {"https://a.example/7"}
+    assert len(hits) == 10
+    assert read["documents"] <= DOCUMENTS + len(hits), read
+    assert read["memberships"] <= 2 * len(hits), read
+    assert read["vectors"] <= len(hits), read
+
+
+@pytest.mark.shows("P063")
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_filter_holds_where_the_approximate_index_is_used(
+    session: psycopg.Connection,
+    measure: Measure,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    exact: bool,
+) -> None:
+    session.execute("UPDATE corpus_totals SET chunks = %s", (search.EXACT_LIMIT,))
+    session.commit()
+    assert build_due(database_url) == [1]
+    # Half of the chunks match: as few as this are compared one by one, unless that is more than the limit.
+    monkeypatch.setattr(search, "EXACT_LIMIT", CHUNKS if exact else CHUNKS // 4)
+    session.execute("UPDATE corpus_totals SET chunks = %s", (CHUNKS,))
+    session.commit()
+    hits, read = measure(None, vector_of("anything"), half="1")
+    assert len(hits) == POOL
+    assert all(hit.metadata is not None and hit.metadata["half"] == "1" for hit in hits.values())
+    assert read["vectors"] <= CHUNKS // 2 if exact else read["vectors"] < CHUNKS, read

@@ -10,6 +10,7 @@ when nDCG@10 or Recall@100 differ by more than 0.01.
 
 Latency is measured on three copies of one corpus, in turn: as it was written (autovacuum is off: no
 statistics), after ANALYZE, and after VACUUM ANALYZE. The ratio is the first p50 over the second: at most 1.3.
+A filter of so many percent is met by as many documents; its ratio is that to the p50 without one: at most 3.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import psycopg  # noqa: E402
 from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer  # noqa: E402
 from indexmill.chunking.worker import ChunkDocuments  # noqa: E402
 from indexmill.contracts.content import Chunk, ChunkSettings, chunk_ids  # noqa: E402
+from indexmill.contracts.http_search import SearchFilter  # noqa: E402
 from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
 from indexmill.contracts.messages import Target  # noqa: E402
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E402
@@ -58,6 +60,8 @@ WORDS_PER_CHUNK = 190
 CHUNKS_PER_DOCUMENT = 10
 BATCH = 10
 WARM_UP = 20
+FILTERS = (1, 10, 50)
+"""Percent of documents that match."""
 
 
 def main() -> int:
@@ -148,23 +152,35 @@ def latency(url: str, chunks: int) -> None:
     questions = [(text, _vector(rng, rng.randrange(50))) for text in texts]
     for top_k in (10, 100):
         for kind in ("hybrid", "keyword", "vector"):
-            times = _times(indexes, kind, questions, top_k)
+            times = _times(indexes, kind, questions, top_k, None)
             figures = "  ".join(
                 f"{name} p50 {median(own):6.2f} p99 {_p99(own):6.2f}" for name, own in times.items()
             )
             ratio = median(times["fresh"]) / median(times["analyzed"])
             print(f"{kind:8} top {top_k:3}  {figures} ms  fresh/analyzed {ratio:.2f}")
+            for percent in FILTERS if top_k == 10 else ():
+                wanted = SearchFilter(metadata={f"of_{100 // percent}": "0"})
+                filtered = _times(indexes, kind, questions, top_k, wanted)
+                figures = "  ".join(
+                    f"{name} p50 {median(own):6.2f} ratio {median(own) / median(times[name]):.2f}"
+                    for name, own in filtered.items()
+                )
+                print(f"{kind:8} filter of {percent} %  {figures}")
 
 
 def _times(
-    indexes: Mapping[str, PgVectorIndex], kind: str, questions: Sequence[tuple[str, list[float]]], top_k: int
+    indexes: Mapping[str, PgVectorIndex],
+    kind: str,
+    questions: Sequence[tuple[str, list[float]]],
+    top_k: int,
+    wanted: SearchFilter | None,
 ) -> dict[str, list[float]]:
     """Ask every index each question in turn; return milliseconds by index, without the first questions."""
     key = _target("latency", "").corpus_key
     times: dict[str, list[float]] = {name: [] for name in indexes}
     for number, (text, vector) in enumerate([*questions[:WARM_UP], *questions]):
         wanted_text, wanted_vector = None if kind == "vector" else text, None if kind == "keyword" else vector
-        query = SearchQuery([key], SPACE, wanted_text, wanted_vector)
+        query = SearchQuery([key], SPACE, wanted_text, wanted_vector, wanted)
         for name, index in indexes.items():
             start = time.perf_counter()
             page(index, [key], ordered(index.lists(query), Order(kind == "hybrid")), top_k)
@@ -207,7 +223,9 @@ def _made_up(rng: random.Random, number: int) -> DocumentVersion:
         Chunk(ordinal=at, text=text, start=0, end=len(text), tokens=len(text) // 4)
         for at, text in enumerate(texts)
     ]
-    return _version(_target("latency", f"https://site.example/{number}"), chunks, SPACE, vectors)
+    made = _version(_target("latency", f"https://site.example/{number}"), chunks, SPACE, vectors)
+    made.metadata = {f"of_{100 // percent}": str(number % (100 // percent)) for percent in FILTERS}
+    return made
 
 
 def _word(rng: random.Random) -> str:

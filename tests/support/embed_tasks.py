@@ -44,7 +44,7 @@ class RecordingIndex:
     def lists(self, query: SearchQuery) -> Lists:
         return Lists([], [], 1.0, other_model=False, keys=[str(each) for each in query.corpora])
 
-    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str], neighbours: int = 0) -> dict[str, Hit]:
         return {}
 
     @property

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from operator import mul
 
 from indexmill.contracts.content import Chunk
+from indexmill.contracts.http_search import Neighbour, Period, SearchFilter
 from indexmill.contracts.identity import corpus_key
 from indexmill.embedding import ranking
 from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
@@ -26,6 +28,7 @@ from indexmill.embedding.ports import (
     Vector,
 )
 from indexmill.platform.postgres.database import storable
+from indexmill.platform.time import SystemClock
 
 
 def length_norm(words: float, average: float) -> float:
@@ -55,6 +58,7 @@ class _Document:
     corpus_key: str
     published: int | None = None
     min_generation: int = 0
+    metadata: dict[str, str] | None = None
     chunks: dict[str, _Kept] = field(default_factory=dict)
 
 
@@ -100,6 +104,9 @@ class InMemoryVectorIndex:
                 document = self._document(version)
                 version.removed[:] = document.chunks.keys() - chunks.keys()
                 document.published, document.chunks = version.generation, chunks
+                version.searchable_at = SystemClock().now()
+                if version.metadata is not None:
+                    document.metadata = dict(version.metadata)
             published = {
                 key: document.published
                 for key, document in self._documents.items()
@@ -120,14 +127,45 @@ class InMemoryVectorIndex:
         """Return the candidates among the chunks of published versions."""
         keys = [self._key(corpus) for corpus in query.corpora]
         kept = [] if None in keys else self._kept([key for key in keys if key])
-        keyword, ceiling = _by_words(query.text, kept) if query.text is not None else ([], 1.0)
-        vector = _by_vector(query.vector, query.space, kept) if query.vector is not None else []
+        among = kept if query.filter is None else [each for each in kept if self._has(each, query.filter)]
+        keyword, ceiling = _by_words(query.text, kept, among) if query.text is not None else ([], 1.0)
+        vector = _by_vector(query.vector, query.space, among) if query.vector is not None else []
         other_model = any(chunk.version.space != query.space for chunk in kept)
         return Lists(keyword, vector, ceiling, other_model, keys)
 
-    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str], neighbours: int = 0) -> dict[str, Hit]:
         """Return those of the chunks that are published in one of the corpora, by chunk id."""
-        return {kept.chunk_id: _hit(kept) for kept in self._kept(corpora) if kept.chunk_id in chunk_ids}
+        kept = self._kept(corpora)
+        chosen = [each for each in kept if each.chunk_id in chunk_ids]
+        return {each.chunk_id: self._hit(each, kept, neighbours) for each in chosen}
+
+    def _hit(self, kept: _Kept, others: list[_Kept], neighbours: int) -> Hit:
+        hit = _hit(kept)
+        beside = [
+            Neighbour(chunk_id=each.chunk_id, **each.chunk.model_dump(exclude={"tokens"}))
+            for each in others
+            if each.version is kept.version and 0 < abs(each.chunk.ordinal - hit.ordinal) <= neighbours
+        ]
+        beside.sort(key=lambda each: each.ordinal)
+        return replace(hit, metadata=self._documents[hit.document_id].metadata, neighbours=beside)
+
+    def _has(self, kept: _Kept, wanted: SearchFilter) -> bool:
+        """Return whether the chunk's document matches."""
+        version, page = kept.version, kept.version.page
+        metadata = self._documents[version.target.document_id].metadata or {}
+        times = (
+            *((wanted.published_at, page.published_at), (wanted.fetched_at, page.fetched_at)),
+            (wanted.indexed_at, version.searchable_at),
+            *((period, _time(metadata.get(name))) for name, period in (wanted.metadata_dates or {}).items()),
+        )
+        language = f"{(page.language or '').lower()}-"
+        return (
+            version.target.url.startswith(wanted.url_prefix or "")
+            and (wanted.language is None or language.startswith(f"{wanted.language.lower()}-"))
+            and (wanted.content_type is None or page.content_type == wanted.content_type.lower())
+            and metadata.items() >= (wanted.metadata or {}).items()
+            and all(period is None or _within(at, period) for period, at in times)
+        )
 
     def _kept(self, corpora: Sequence[str]) -> list[_Kept]:
         with self._lock:
@@ -167,14 +205,27 @@ class InMemoryVectorIndex:
         return chunks
 
 
-def _by_words(text: str, kept: list[_Kept]) -> tuple[list[Candidate], float]:
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _within(at: datetime | None, period: Period) -> bool:
+    since, before = period.since, period.before
+    return at is not None and (since is None or at >= since) and (before is None or at < before)
+
+
+def _by_words(text: str, kept: list[_Kept], among: list[_Kept]) -> tuple[list[Candidate], float]:
     frequency: Counter[int] = Counter()
     for chunk in kept:
         frequency.update(chunk.counts.keys())
     weights = ranking.weights(count_terms(text), frequency, len(kept))
     average = sum(chunk.words for chunk in kept) / max(len(kept), 1)
     step, scored = ranking.step(weights), []
-    for chunk in kept:
+    for chunk in among:
         steps = sum(
             round(weight / step * saturation(chunk.counts[term], length_norm(chunk.words, average)))
             for term, weight in weights.items()
@@ -218,4 +269,5 @@ def _hit(kept: _Kept) -> Hit:
         analyzer=ANALYZER_VERSION,
         chunker=version.chunker,
         indexed_at=version.searchable_at,
+        page=version.page,
     )

@@ -1508,6 +1508,24 @@ export interface components {
          */
         Mode: "hybrid" | "vector" | "keyword";
         /**
+         * Neighbour
+         * @description A chunk beside a result.
+         */
+        Neighbour: {
+            /** Chunk Id */
+            chunk_id: string;
+            /** Text */
+            text: string;
+            /** Context */
+            context: string;
+            /** Ordinal */
+            ordinal: number;
+            /** Start */
+            start: number;
+            /** End */
+            end: number;
+        };
+        /**
          * PageMetadata
          * @description Statements of a page about itself.
          */
@@ -1542,6 +1560,16 @@ export interface components {
             normalized: number;
             /** Weight */
             weight: number;
+        };
+        /**
+         * Period
+         * @description Times from `since` on and before `before`; at least one of them.
+         */
+        Period: {
+            /** Since */
+            since?: string | null;
+            /** Before */
+            before?: string | null;
         };
         /**
          * Progress
@@ -1766,6 +1794,29 @@ export interface components {
             job_id?: string | null;
         };
         /**
+         * SearchFilter
+         * @description Conditions on a document, all of which hold; one that is unknown of the document does not.
+         */
+        SearchFilter: {
+            /** Url Prefix */
+            url_prefix?: string | null;
+            /** Language */
+            language?: string | null;
+            /** Content Type */
+            content_type?: string | null;
+            published_at?: components["schemas"]["Period"] | null;
+            fetched_at?: components["schemas"]["Period"] | null;
+            indexed_at?: components["schemas"]["Period"] | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: string;
+            } | null;
+            /** Metadata Dates */
+            metadata_dates?: {
+                [key: string]: components["schemas"]["Period"];
+            } | null;
+        };
+        /**
          * SearchRequest
          * @description Exactly one of `query` and `query_embedding`.
          */
@@ -1800,11 +1851,22 @@ export interface components {
             one_per_document: boolean;
             /** Rerank */
             rerank?: boolean | null;
+            filter?: components["schemas"]["SearchFilter"] | null;
             /**
              * Explain
              * @default false
              */
             explain: boolean;
+            /**
+             * Highlights
+             * @default false
+             */
+            highlights: boolean;
+            /**
+             * Neighbours
+             * @default 0
+             */
+            neighbours: number;
             /**
              * Allow Degraded
              * @default true
@@ -1863,7 +1925,27 @@ export interface components {
              * @default false
              */
             stale: boolean;
+            /** Indexed At */
+            indexed_at?: string | null;
+            /** Fetched At */
+            fetched_at?: string | null;
+            /** Published At */
+            published_at?: string | null;
+            /** Content Type */
+            content_type?: string | null;
+            /** Language */
+            language?: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: string;
+            } | null;
             explain?: components["schemas"]["Explanation"] | null;
+            /** Highlights */
+            highlights?: components["schemas"]["Span"][] | null;
+            /** Preceding */
+            preceding?: components["schemas"]["Neighbour"][] | null;
+            /** Following */
+            following?: components["schemas"]["Neighbour"][] | null;
         };
         /**
          * SearchTimings
@@ -1889,6 +1971,16 @@ export interface components {
             job_id: string;
             /** Reason */
             reason: string;
+        };
+        /**
+         * Span
+         * @description Part of a text, from `start` to before `end`, in characters (code points).
+         */
+        Span: {
+            /** Start */
+            start: number;
+            /** End */
+            end: number;
         };
         /**
          * StageCompletePayload

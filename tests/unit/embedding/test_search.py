@@ -229,7 +229,7 @@ def test_a_score_is_explained(search: SearchCorpus) -> None:
     assert (keyword.rank, keyword.normalized, keyword.weight) == (1, 1.0, pytest.approx(0.7))
     assert (vector.rank, vector.weight) == (1 if first is best and vector.normalized else 2, 0.3)
     assert best.score == pytest.approx(0.7 * keyword.normalized + 0.3 * vector.normalized)
-    assert (other.explain.keyword, best.explain.generation, best.explain.age_s) == (None, 1, None)
+    assert (other.explain.keyword, best.explain.generation, best.explain.age_s) == (None, 1, 0)
     assert best.explain.embedding_version == EmbeddingVersion(
         model="hash", dimension=8, analyzer=ANALYZER_VERSION, chunker=None
     )

@@ -13,7 +13,9 @@ from indexmill.client import Client
 from indexmill.contracts.http_search import SearchResponse
 from indexmill.contracts.job import Job, JobError, JobStatus, Progress, SubmitResponse
 from local.cli.app import app
+from local.cli.crawls import pairs
 from local.cli.results import print_results
+from local.cli.search import search_filter
 from local.cli.submit import submit_all
 from local.cli.terminal import EXIT_NO_STACK, EXIT_USAGE, Failure, console, print_json, running_stack
 from local.cli.up import _folder, _overrides, _renderer
@@ -215,3 +217,28 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
 
 def test_an_unknown_command_is_wrong_usage() -> None:
     assert CliRunner().invoke(app, ["strat"]).exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("conditions", "metadata", "expected"),
+    [
+        ([], None, None),
+        ([], {"a.b": "x=y"}, {"metadata": {"a.b": "x=y"}}),
+        (
+            ["language=en", "published_at.since=2026-01-01", "published_at.before=2026-02-01"],
+            None,
+            {"language": "en", "published_at": {"since": "2026-01-01", "before": "2026-02-01"}},
+        ),
+        (["metadata_dates.a.b.since=2026"], None, {"metadata_dates": {"a.b": {"since": "2026"}}}),
+        (["colour=red"], {}, {"metadata": {}, "colour": "red"}),
+    ],
+)
+def test_conditions_of_the_command_line_are_a_filter(
+    conditions: list[str], metadata: dict[str, str] | None, expected: dict[str, object] | None
+) -> None:
+    assert search_filter(conditions, metadata) == expected
+
+
+def test_an_option_without_a_value_is_named() -> None:
+    with pytest.raises(Failure, match="--metadata team: write it as NAME=VALUE"):
+        pairs("--metadata", ["team"])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
     from indexmill.contracts.http_scraper import ScrapeResult
-    from indexmill.contracts.http_search import SearchResponse
+    from indexmill.contracts.http_search import SearchFilter, SearchResponse
     from indexmill.contracts.job import JobCounts
 
 Jobs = list[Job]
@@ -239,11 +239,15 @@ class Client(Crawls, Corpora, Documents):
         one_per_document: bool | None = None,
         rerank: bool | None = None,
         explain: bool | None = None,
+        filter: SearchFilter | Mapping[str, object] | None = None,
+        highlights: bool | None = None,
+        neighbours: int | None = None,
         allow_degraded: bool | None = None,
     ) -> SearchResponse:
         """Return the best matching chunks of a corpus, or of up to ten `corpora` together.
 
-        `offset` skips results; the next page begins where this one ended. `degraded` says what a worse answer
+        `offset` skips results; the next page begins where this one ended. `filter` has conditions on the
+        documents, as `{"language": "en", "metadata": {"team": "quay"}}`. `degraded` says what a worse answer
         lacks, `other_model` that documents have to be indexed again, since the model was changed. With
         `allow_degraded=False` a worse answer is an ApiError (embedding_unavailable) instead. Raises ApiError.
         """
@@ -254,6 +258,7 @@ class Client(Crawls, Corpora, Documents):
             **{"corpus_name": corpus_name, "corpora": corpora, "top_k": top_k, "offset": offset},
             **{"min_similarity": min_similarity, "min_bm25": min_bm25, "one_per_document": one_per_document},
             **{"rerank": rerank, "explain": explain, "allow_degraded": allow_degraded},
+            **{"filter": filter, "highlights": highlights, "neighbours": neighbours},
         }
         return self._post("/embedding/search", SearchResponse, body)
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
-from indexmill.contracts.identity import CorpusRef
+from indexmill.contracts.content import MAX_METADATA_KEYS, MetadataName, MetadataValue
+from indexmill.contracts.identity import MAX_URL_LENGTH, CorpusRef, PlainText
 
 MAX_QUERY_CHARS = 2_000
 MAX_TOP_K = 100
 MAX_CORPORA = 10
 REACHABLE = 200
 """Results that pages reach: `offset` and `top_k` together."""
+MAX_NEIGHBOURS = 3
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Of texts in an answer: Lambda sends 6 MB at most, and JSON spells some characters with more bytes."""
 _MAX_DIMENSION = 16_000
 
 Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUERY_CHARS)]
@@ -26,6 +39,65 @@ class Mode(StrEnum):
     HYBRID = "hybrid"
     VECTOR = "vector"
     KEYWORD = "keyword"
+
+
+def _moment(value: object) -> datetime:
+    """Return the time that a text of ISO 8601 means: without an offset one of UTC, of a date its first."""
+    try:
+        found = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        raise ValueError("Send a date or a time as 2026-03-14 or 2026-03-14T09:30:00Z.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"})]
+"""A date or a time of ISO 8601."""
+
+
+class Period(BaseModel):
+    """Times from `since` on and before `before`; at least one of them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    since: Moment | None = None
+    before: Moment | None = None
+
+    @model_validator(mode="after")
+    def _is_a_period(self) -> Self:
+        if self.since is None and self.before is None:
+            raise ValueError("Send since, before or both.")
+        if self.since is not None and self.before is not None and self.since >= self.before:
+            raise ValueError("since must be earlier than before.")
+        return self
+
+
+class SearchFilter(BaseModel):
+    """Conditions on a document, all of which hold; one that is unknown of the document does not."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url_prefix: Annotated[PlainText, Field(min_length=1, max_length=MAX_URL_LENGTH)] | None = None
+    """What `source_url` begins with."""
+    language: Annotated[PlainText, Field(min_length=1, max_length=35)] | None = None
+    """As the page declares it; `en` is also `en-GB`. Upper and lower case are equal."""
+    content_type: Annotated[PlainText, Field(min_length=1, max_length=100)] | None = None
+    """Media type without parameters."""
+    published_at: Period | None = None
+    """When the page was published, as it says itself."""
+    fetched_at: Period | None = None
+    """When its site answered with this content last."""
+    indexed_at: Period | None = None
+    """Since when search sees this version."""
+    metadata: Annotated[dict[MetadataName, MetadataValue], Field(max_length=MAX_METADATA_KEYS)] | None = None
+    """Values that the metadata has under these names."""
+    metadata_dates: Annotated[dict[MetadataName, Period], Field(max_length=MAX_METADATA_KEYS)] | None = None
+    """Periods in which dates or times of ISO 8601 are that the metadata has under these names."""
+
+    @model_validator(mode="after")
+    def _has_a_condition(self) -> Self:
+        if not any(getattr(self, name) for name in type(self).model_fields):
+            raise ValueError("Send at least one condition, or no filter.")
+        return self
 
 
 class SearchRequest(BaseModel):
@@ -55,8 +127,14 @@ class SearchRequest(BaseModel):
     """Only the best chunk of each document."""
     rerank: bool | None = None
     """Whether a reranker puts the best 200 in its order; as the stack is set up if not given."""
+    filter: SearchFilter | None = None
+    """Only chunks of documents that match. It holds before the lists are cut, and changes no score."""
     explain: bool = False
     """Show the parts of each score."""
+    highlights: bool = False
+    """Show where a result's text has words of the `query`."""
+    neighbours: int = Field(default=0, ge=0, le=MAX_NEIGHBOURS)
+    """Show so many chunks before and after each result, of the same version of its document."""
     allow_degraded: bool = True
     """False: 503 rather than an answer by keywords alone while questions cannot be embedded."""
 
@@ -108,6 +186,24 @@ class Explanation(BaseModel):
     embedding_version: EmbeddingVersion
 
 
+class Span(BaseModel):
+    """Part of a text, from `start` to before `end`, in characters (code points)."""
+
+    start: int
+    end: int
+
+
+class Neighbour(BaseModel):
+    """A chunk beside a result."""
+
+    chunk_id: str
+    text: str
+    context: str
+    ordinal: int
+    start: int
+    end: int
+
+
 class SearchResult(BaseModel):
     """One chunk that was found."""
 
@@ -131,8 +227,23 @@ class SearchResult(BaseModel):
     end: int
     stale: bool = False
     """Whether the page was gone (404, 410) when a job with `when_gone: mark_stale` fetched it last."""
+    indexed_at: datetime | None = None
+    """Since when search sees this version; null for one that a release published which did not keep it."""
+    fetched_at: datetime | None = None
+    """When its site answered with this content last."""
+    published_at: datetime | None = None
+    """When the page was published, as it says itself."""
+    content_type: str | None = None
+    language: str | None = None
+    metadata: dict[str, str] | None = None
+    """As its caller submitted it."""
     explain: Explanation | None = None
-    """Only when asked for."""
+    """Only when asked for, as all below."""
+    highlights: list[Span] | None = None
+    """Parts of `text` that are words of the query, in order; at most 50, of the first 8,000 characters."""
+    preceding: list[Neighbour] | None = None
+    """Chunks before this one, in order; null also where the answer would be too large."""
+    following: list[Neighbour] | None = None
 
 
 class SearchTimings(BaseModel):

@@ -11,6 +11,7 @@ import threading
 import unicodedata
 import zlib
 from collections import Counter
+from collections.abc import Container, Iterator
 from typing import Final
 
 import Stemmer
@@ -91,6 +92,54 @@ def count_terms(text: str, language: str = DEFAULT_LANGUAGE) -> Counter[int]:
             return Counter(term_ids(analyze(text)))
     del found[_SKIPPED]
     return found
+
+
+def spans(text: str, terms: Container[int]) -> list[tuple[int, int]]:
+    """Return the parts of `text` whose terms are among `terms`, as start and end in code points, in order."""
+    folded, places = (text.lower(), None) if text.isascii() else _folded_with_places(text)
+    found: list[tuple[int, int]] = []
+    for first, behind in _tokens(folded):
+        if _term_of(folded[first:behind]) not in terms:
+            continue
+        start, end = (first, behind) if places is None else (places[first][0], places[behind - 1][1])
+        if found and start < found[-1][1]:
+            # Pairs of characters of a script without spaces.
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _tokens(folded: str) -> Iterator[tuple[int, int]]:
+    """Yield where the words are that `_words` returns of the same text."""
+    for match in (_PLAIN_TOKEN if folded.isascii() else _TOKEN).finditer(folded):
+        start, end = match.span()
+        if end - start > 1 and _IS_UNSPACED.match(folded, start):
+            yield from ((at, at + 2) for at in range(start, end - 1))
+        else:
+            yield start, end
+
+
+def _folded_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return `_folded(text)` and, for each of its characters, where that comes from."""
+    pieces: list[str] = []
+    places: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text):
+        end = start + 1
+        # A character and its marks are folded together.
+        while end < len(text) and unicodedata.combining(text[end]):
+            end += 1
+        pieces.append(_folded(text[start:end]).casefold())
+        places += [(start, end)] * len(pieces[-1])
+        start = end
+    return "".join(pieces), places
+
+
+def _term_of(word: str) -> int:
+    if word not in _term_of_word:
+        _learn({word})
+    return _term_of_word.get(word, _SKIPPED)
 
 
 def _learn(words: set[str]) -> None:

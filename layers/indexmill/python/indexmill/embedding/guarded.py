@@ -171,6 +171,6 @@ class GuardedIndex:
         """Return the candidates among the chunks of published versions."""
         return self.index.lists(query)
 
-    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str], neighbours: int = 0) -> dict[str, Hit]:
         """Return those of the chunks that are published in one of the corpora, by chunk id."""
-        return self.index.hits(corpora, chunk_ids)
+        return self.index.hits(corpora, chunk_ids, neighbours)

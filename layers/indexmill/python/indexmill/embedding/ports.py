@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from indexmill.contracts.content import Chunk, PageFacts
+from indexmill.contracts.http_search import Neighbour, SearchFilter
 from indexmill.contracts.messages import Target
 
 Vector = Sequence[float]
@@ -111,6 +112,8 @@ class SearchQuery:
     space: Space
     text: str | None
     vector: Vector | None
+    filter: SearchFilter | None = None
+    """Only chunks of documents that match are in a list, which is as full as their number allows."""
 
 
 class Candidate(NamedTuple):
@@ -166,6 +169,10 @@ class Hit:
     """Since when search sees the version; None for what an older release published."""
     stale: bool = False
     """Whether the page was gone when it was fetched last."""
+    page: PageFacts = field(default_factory=PageFacts)
+    metadata: dict[str, str] | None = None
+    neighbours: Sequence[Neighbour] = ()
+    """Chunks before and after it in the same version, in order."""
 
 
 class PublishOutcome(StrEnum):
@@ -206,8 +213,11 @@ class VectorIndex(Protocol):
         """
         ...
 
-    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
-        """Return those of the chunks that are published in one of the corpora, by chunk id."""
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str], neighbours: int = 0) -> dict[str, Hit]:
+        """Return those of the chunks that are published in one of the corpora, by chunk id.
+
+        Each has up to so many neighbours on either side.
+        """
         ...
 
 

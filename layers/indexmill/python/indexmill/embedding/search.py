@@ -10,8 +10,11 @@ from hashlib import sha256
 from threading import Lock
 from typing import Final, NoReturn
 
+from pydantic_core import to_json
+
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_search import (
+    MAX_ANSWER_BYTES,
     REACHABLE,
     EmbeddingVersion,
     Explanation,
@@ -21,8 +24,10 @@ from indexmill.contracts.http_search import (
     SearchResponse,
     SearchResult,
     SearchTimings,
+    Span,
 )
 from indexmill.contracts.identity import CorpusIsolation
+from indexmill.embedding.analyzer import count_terms, spans
 from indexmill.embedding.corpora import named, shown
 from indexmill.embedding.ports import (
     Embedder,
@@ -39,6 +44,9 @@ from indexmill.embedding.ranking import VECTOR_WEIGHT, Order, Ranked, ordered, r
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
+_HIGHLIGHTED_CHARS: Final = 8_000
+_MOST_HIGHLIGHTS: Final = 50
+"""Of a result."""
 _QUESTION_S: Final = 2.0
 """For the vector of a question, from the look-up of the endpoint's name to the last byte of its answer."""
 _KEPT_NUMBERS: Final = 1_000_000
@@ -112,7 +120,8 @@ class SearchCorpus:
         vector, failed = (None, None) if mode == Mode.KEYWORD else self._vector(caller_id, request, mode)
         embedded = self.clock.monotonic()
         text = None if mode == Mode.VECTOR else request.query
-        lists = self.index.lists(SearchQuery(list(asked.values()), self.embedder.space, text, vector))
+        query = SearchQuery(list(asked.values()), self.embedder.space, text, vector, request.filter)
+        lists = self.index.lists(query)
         corpora = {
             key or _unknown(place, corpus): shown(corpus)
             for (place, corpus), key in zip(asked.items(), lists.keys, strict=True)
@@ -128,13 +137,18 @@ class SearchCorpus:
         listed = self.clock.monotonic()
         ranked, reranked = self._reranked(request, list(corpora), ranked)
         ranked_at = self.clock.monotonic()
-        rows = page(self.index, list(corpora), ranked[request.offset :], request.top_k)
+        rows = page(self.index, list(corpora), ranked[request.offset :], request.top_k, request.neighbours)
         ended = self.clock.monotonic()
         if failed is not None:
             self._degraded(failed, answered=bool(ranked))
         explain = _Explain(weights_of(lists, order), self.clock.now()) if request.explain else None
+        results = [_result(each, hit, corpora[hit.corpus_key], explain) for each, hit in rows]
+        if request.highlights:
+            _highlight(results, request.query or "")
+        if request.neighbours:
+            _add_neighbours(results, [hit for _, hit in rows])
         return SearchResponse(
-            results=[_result(each, hit, corpora[hit.corpus_key], explain) for each, hit in rows],
+            results=results,
             query_ms=_ms(began, ended),
             timings=SearchTimings(
                 embed_ms=_ms(began, embedded),
@@ -227,7 +241,11 @@ class SearchCorpus:
 
 
 def page(
-    index: VectorIndex, corpora: Sequence[str], ranked: Sequence[Ranked], top_k: int
+    index: VectorIndex,
+    corpora: Sequence[str],
+    ranked: Sequence[Ranked],
+    top_k: int,
+    neighbours: int = 0,
 ) -> list[tuple[Ranked, Hit]]:
     """Return the first `top_k` that are still there, with their rows: a re-index may have dropped some."""
     found: list[tuple[Ranked, Hit]] = []
@@ -235,7 +253,7 @@ def page(
     while len(found) < top_k and at < len(ranked):
         part = ranked[at : at + top_k]
         at += len(part)
-        hits = index.hits(corpora, [each.chunk_id for each in part])
+        hits = index.hits(corpora, [each.chunk_id for each in part], neighbours)
         found += [(each, hits[each.chunk_id]) for each in part if each.chunk_id in hits]
     return found[:top_k]
 
@@ -253,6 +271,8 @@ def _checked(request: SearchRequest, *, can_rerank: bool) -> Mode:
     mode = request.mode or (Mode.VECTOR if request.query is None else Mode.HYBRID)
     if mode == Mode.VECTOR and request.min_bm25 is not None:
         _refuse("min_bm25", "Nothing is found by keywords in mode vector.")
+    if request.query is None and request.highlights:
+        _refuse("highlights", "A query_embedding has no words: highlights need a query.")
     if mode == Mode.KEYWORD and request.min_similarity is not None:
         _refuse("min_similarity", "Nothing is found by meaning in mode keyword.")
     return mode
@@ -268,19 +288,12 @@ def _refuse(name: str, message: str) -> NoReturn:
 
 
 def _result(ranked: Ranked, hit: Hit, name: str, explain: _Explain | None) -> SearchResult:
+    values = {name: getattr(hit, name) for name in SearchResult.model_fields.keys() & Hit.__slots__}
     return SearchResult(
-        chunk_id=hit.chunk_id,
+        **values,
+        **dict(hit.page),
         corpus_name=name,
-        text=hit.text,
         score=ranked.score,
-        source_url=hit.source_url,
-        title=hit.title,
-        document_id=hit.document_id,
-        ordinal=hit.ordinal,
-        context=hit.context,
-        start=hit.start,
-        end=hit.end,
-        stale=hit.stale,
         explain=None if explain is None else explain(ranked, hit),
     )
 
@@ -306,6 +319,29 @@ class _Explain:
                 model=hit.model, dimension=hit.dimension, analyzer=hit.analyzer, chunker=hit.chunker
             ),
         )
+
+
+def _highlight(results: Sequence[SearchResult], query: str) -> None:
+    terms = count_terms(query)
+    for result in results:
+        found = spans(result.text[:_HIGHLIGHTED_CHARS], terms)[:_MOST_HIGHLIGHTS]
+        result.highlights = [Span(start=start, end=end) for start, end in found]
+
+
+def _add_neighbours(results: Sequence[SearchResult], hits: Sequence[Hit]) -> None:
+    """Show the neighbours of each result, the best first, as long as the answer does not get too large."""
+    left = MAX_ANSWER_BYTES - sum(_size(result.text) for result in results)
+    for result, hit in zip(results, hits, strict=True):
+        left -= sum(_size(each.text) + _size(each.context) for each in hit.neighbours)
+        if left < 0:
+            return
+        result.preceding = [each for each in hit.neighbours if each.ordinal < hit.ordinal]
+        result.following = [each for each in hit.neighbours if each.ordinal > hit.ordinal]
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text as JSON in UTF-8."""
+    return len(to_json(text))
 
 
 def _ms(start: float, end: float) -> int:

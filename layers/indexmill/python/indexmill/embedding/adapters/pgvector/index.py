@@ -83,9 +83,9 @@ class PgVectorIndex:
         self._found.difference_update(corpus for corpus, key in pairs if key is None)
         return found
 
-    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str], neighbours: int = 0) -> dict[str, Hit]:
         """Return those of the chunks that are published in one of the corpora, by chunk id."""
-        return self._read(lambda connection: search.hits(connection, corpora, chunk_ids))
+        return self._read(lambda connection: search.hits(connection, corpora, chunk_ids, neighbours))
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return self._guarded(lambda: self._database.read(work))

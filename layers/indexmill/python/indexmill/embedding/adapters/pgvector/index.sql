@@ -132,6 +132,42 @@ GROUP BY q.at, c.corpus_key, c.id ORDER BY c.id
 SELECT (SELECT min(space) FROM vectors WHERE corpus = q.corpus), (SELECT max(space) FROM vectors WHERE corpus = q.corpus)
 FROM unnest(%(corpora)s::int4[]) AS q (corpus)
 
+-- The chunks of the documents that match, as the text of an array. Each document of the corpora is looked at, and its chunks
+-- are looked up by its number, whatever statistics there are. A condition that is NULL is left out of the plan.
+-- name: matching_chunks
+SELECT coalesce(array_agg(m.chunk), '{}')::text AS rows, count(*) AS chunks
+FROM unnest(%(corpora)s::int4[]) AS t (corpus)
+CROSS JOIN LATERAL (
+    SELECT id, published FROM documents
+    WHERE corpus_id = t.corpus AND published IS NOT NULL
+        AND (%(url_prefix)s::text IS NULL OR starts_with(url, %(url_prefix)s::text))
+        AND (%(language)s::text IS NULL OR starts_with(lower(language) || '-', lower(%(language)s::text) || '-'))
+        AND (%(content_type)s::text IS NULL OR lower(content_type) = lower(%(content_type)s::text))
+        AND {{within_published_at}} AND {{within_fetched_at}} AND {{within_indexed_at}}
+        AND (%(metadata)s::jsonb IS NULL OR metadata @> %(metadata)s::jsonb)
+        AND (%(dated)s::text[] IS NULL OR NOT EXISTS (
+            SELECT FROM unnest(%(dated)s::text[], %(dated_since)s::timestamptz[], %(dated_before)s::timestamptz[])
+                AS p (name, since, before)
+            CROSS JOIN LATERAL (SELECT iso_time(metadata->>p.name) AS at OFFSET 0) AS said
+            WHERE said.at IS NULL OR said.at < p.since OR said.at >= p.before))
+    OFFSET 0
+) AS d
+CROSS JOIN LATERAL (
+    SELECT chunk FROM memberships WHERE document = d.id AND generation = d.published OFFSET 0
+) AS m
+
+-- fragment: within_published_at
+(%(published_since)s::timestamptz IS NULL OR published_at >= %(published_since)s::timestamptz)
+AND (%(published_before)s::timestamptz IS NULL OR published_at < %(published_before)s::timestamptz)
+
+-- fragment: within_fetched_at
+(%(fetched_since)s::timestamptz IS NULL OR fetched_at >= %(fetched_since)s::timestamptz)
+AND (%(fetched_before)s::timestamptz IS NULL OR fetched_at < %(fetched_before)s::timestamptz)
+
+-- fragment: within_indexed_at
+(%(indexed_since)s::timestamptz IS NULL OR indexed_at >= %(indexed_since)s::timestamptz)
+AND (%(indexed_before)s::timestamptz IS NULL OR indexed_at < %(indexed_before)s::timestamptz)
+
 -- One statement, one snapshot: all rows belong to versions that are published at that time.
 -- Each row is looked up by its key, whatever statistics there are: OFFSET 0 keeps the planner from joining
 -- in another order. Before the first ANALYZE it would read the whole corpus, documents first.
@@ -139,13 +175,24 @@ FROM unnest(%(corpora)s::int4[]) AS q (corpus)
 SELECT encode(c.chunk_id, 'hex') AS chunk_id, o.corpus_key, c.text, d.url AS source_url, d.title,
     d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end",
     d.published AS generation, d.model, d.dimension, c.analyzer_version AS analyzer, d.chunker, d.indexed_at,
-    d.stale_since IS NOT NULL AS stale
+    d.stale_since IS NOT NULL AS stale, d.metadata, d.page,
+    CASE WHEN %(neighbours)s::int4 > 0 THEN ARRAY(
+        SELECT jsonb_build_object('chunk_id', encode(n.chunk_id, 'hex'), 'text', n.text, 'context', n.context,
+                                  'ordinal', o.ordinal, 'start', o.start_at, 'end', o.end_at)
+        FROM memberships AS o
+        CROSS JOIN LATERAL (SELECT chunk_id, context, text FROM chunks WHERE id = o.chunk OFFSET 0) AS n
+        WHERE o.document = d.id AND o.generation = d.published AND o.chunk <> c.id
+            AND o.ordinal BETWEEN m.ordinal - %(neighbours)s::int4 AND m.ordinal + %(neighbours)s::int4
+        ORDER BY o.ordinal
+    ) END AS neighbours
 FROM unnest(%(chunk_ids)s::bytea[]) AS q (chunk_id)
 CROSS JOIN LATERAL (
     SELECT id, document, chunk_id, analyzer_version, context, text FROM chunks WHERE chunk_id = q.chunk_id OFFSET 0
 ) AS c
 CROSS JOIN LATERAL (
-    SELECT id, document_id, corpus_id, published, url, title, model, dimension, chunker, indexed_at, stale_since
+    SELECT id, document_id, corpus_id, published, url, title, model, dimension, chunker, indexed_at, stale_since, metadata,
+        jsonb_build_object('content_type', content_type, 'language', language, 'published_at', published_at,
+                           'fetched_at', fetched_at) AS page
     FROM documents WHERE id = c.document OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
@@ -175,6 +222,10 @@ CROSS JOIN LATERAL (
 WHERE s.found > 0
 GROUP BY q.term
 
+-- NULL is all chunks. As a subquery's value the array is no constant whose elements the planner would weigh one by one.
+-- fragment: among_rows
+(%(rows)s::int4[] IS NULL OR chunk = ANY((SELECT %(rows)s::int4[])::int4[]))
+
 -- fragment: candidate
 encode(c.chunk_id, 'hex') AS chunk_id, c.document::text AS document, best.score
 
@@ -194,7 +245,7 @@ FROM (
         FROM unnest(%(corpora)s::int4[]) AS t (corpus)
         CROSS JOIN unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
         CROSS JOIN LATERAL (
-            SELECT chunk, tf, dl FROM postings WHERE corpus = t.corpus AND term = q.term OFFSET 0
+            SELECT chunk, tf, dl FROM postings WHERE corpus = t.corpus AND term = q.term AND {{among_rows}} OFFSET 0
         ) AS p
         GROUP BY p.chunk
         ORDER BY score DESC, p.chunk
@@ -212,7 +263,7 @@ FROM (
     SELECT row_id, score, rank() OVER (ORDER BY score DESC) AS place
     FROM (
         SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS score
-        FROM vectors AS e WHERE e.corpus = ANY(%(corpora)s) AND e.space = %(space)s
+        FROM vectors AS e WHERE e.corpus = ANY(%(corpora)s) AND e.space = %(space)s AND {{among_rows}}
         ORDER BY e.embedding <#> %(vector)s::halfvec, e.chunk LIMIT {{most_tied}}
     ) AS scored
 ) AS best
@@ -225,7 +276,7 @@ LIMIT %(depth)s
 SELECT {{candidate}}
 FROM unnest(%(corpora)s::int4[]) AS t (corpus)
 CROSS JOIN LATERAL nearest_approximate(
-    t.corpus, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s) AS best (row_id, score)
+    t.corpus, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s, %(rows)s::int4[]) AS best (row_id, score)
 {{candidate_rows}}
 
 -- name: count_caller_chunks

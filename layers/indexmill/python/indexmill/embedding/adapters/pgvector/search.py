@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg.rows import class_row, dict_row
+from psycopg.types.json import Jsonb
 
+from indexmill.contracts.content import PageFacts
+from indexmill.contracts.http_search import Neighbour, Period, SearchFilter
 from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import unit
@@ -47,6 +50,19 @@ class CorpusTotals:
     """Of all corpora."""
 
 
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Chunks that may be in a list."""
+
+    rows: str | None = None
+    """Their numbers as the text of an array, which only Postgres reads; None: all of the corpora."""
+    chunks: int = 0
+    """How many, where there are `rows`."""
+
+
+ALL: Final = Among()
+
+
 def lists(connection: Connection, query: SearchQuery) -> Lists:
     """Return the candidates of the corpora, as `VectorIndex.lists` says."""
     space = query.space
@@ -58,8 +74,9 @@ def lists(connection: Connection, query: SearchQuery) -> Lists:
     if None in keys:
         return Lists([], [], 1.0, other_model=False, keys=keys)
     totals = list({each.corpus: each for each in found}.values())
-    keyword, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text)
-    vector = _vector(connection, totals, query)
+    among = ALL if query.filter is None else _matching(connection, totals, query.filter)
+    keyword, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text, among)
+    vector = _vector(connection, totals, query, among)
     return Lists(keyword, vector, ceiling, _other_model(connection, totals), keys)
 
 
@@ -75,11 +92,35 @@ def named_values(corpora: Sequence[str | Named]) -> dict[str, Any]:
     }
 
 
-def hits(connection: Connection, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+def _matching(connection: Connection, totals: Sequence[CorpusTotals], wanted: SearchFilter) -> Among:
+    """Return the chunks of the documents that match."""
+    values: dict[str, Any] = {"corpora": [each.corpus for each in totals]}
+    values |= {name: getattr(wanted, name) for name in ("url_prefix", "language", "content_type")}
+    values["metadata"] = None if wanted.metadata is None else Jsonb(wanted.metadata)
+    for name in ("published", "fetched", "indexed"):
+        period: Period | None = getattr(wanted, f"{name}_at")
+        values[f"{name}_since"] = period and period.since
+        values[f"{name}_before"] = period and period.before
+    dated = wanted.metadata_dates or {}
+    values["dated"] = list(dated) or None
+    values["dated_since"] = [period.since for period in dated.values()]
+    values["dated_before"] = [period.before for period in dated.values()]
+    rows, chunks = connection.execute(SQL["matching_chunks"], values).fetchall()[0]
+    return Among(rows, chunks)
+
+
+def hits(
+    connection: Connection, corpora: Sequence[str], chunk_ids: Sequence[str], neighbours: int = 0
+) -> dict[str, Hit]:
     """Return the rows of the chunks, as `VectorIndex.hits` says."""
     values = {"chunk_ids": [bytes.fromhex(chunk_id) for chunk_id in chunk_ids], "keys": list(corpora)}
-    rows = connection.cursor(row_factory=dict_row).execute(SQL["hits"], values).fetchall()
-    return {row["chunk_id"]: Hit(**row) for row in rows}
+    values["neighbours"] = neighbours
+    found = {}
+    for row in connection.cursor(row_factory=dict_row).execute(SQL["hits"], values).fetchall():
+        beside = [Neighbour(**each) for each in row.pop("neighbours") or ()]
+        page = PageFacts.model_validate(row.pop("page"))
+        found[row["chunk_id"]] = Hit(**row, page=page, neighbours=beside)
+    return found
 
 
 def _other_model(connection: Connection, totals: Sequence[CorpusTotals]) -> bool:
@@ -92,7 +133,7 @@ def _other_model(connection: Connection, totals: Sequence[CorpusTotals]) -> bool
 
 
 def _keyword(
-    connection: Connection, totals: Sequence[CorpusTotals], text: str
+    connection: Connection, totals: Sequence[CorpusTotals], text: str, among: Among
 ) -> tuple[list[Candidate], float]:
     """Return the best chunks by BM25, and the score that none can reach."""
     query, chunks = count_terms(text), sum(each.chunks for each in totals)
@@ -108,6 +149,7 @@ def _keyword(
         "step": unit_of_score,
         "corpora": [each.corpus for each in totals],
         "depth": POOL,
+        "rows": among.rows,
     }
     found = connection.execute(SQL["rank_by_words"], values).fetchall()
     return [Candidate(*row) for row in found], sum(weight.values())
@@ -127,7 +169,9 @@ def frequencies(
     return dict(connection.execute(SQL["term_frequencies"], values).fetchall())
 
 
-def _vector(connection: Connection, totals: Sequence[CorpusTotals], query: SearchQuery) -> list[Candidate]:
+def _vector(
+    connection: Connection, totals: Sequence[CorpusTotals], query: SearchQuery, among: Among
+) -> list[Candidate]:
     """Return the nearest chunks by cosine similarity: exact, or by the space's index where that is faster."""
     space, indexed_rows = totals[0].space, totals[0].indexed_rows or 0
     if query.vector is None:
@@ -141,8 +185,10 @@ def _vector(connection: Connection, totals: Sequence[CorpusTotals], query: Searc
         "depth": POOL,
         "dimension": len(vector),
         "probes": max(_MIN_PROBES, lists_of(indexed_rows) // _MIN_PROBES),
+        "rows": among.rows,
     }
-    large = [each.corpus for each in totals if indexed_rows and each.chunks >= EXACT_LIMIT]
+    approximate = indexed_rows and (among.rows is None or among.chunks >= EXACT_LIMIT)
+    large = [each.corpus for each in totals if approximate and each.chunks >= EXACT_LIMIT]
     small = [each.corpus for each in totals if each.corpus not in large]
     found: list[Candidate] = []
     for statement, corpora in (("nearest_exact", small), ("nearest_approximate", large)):
