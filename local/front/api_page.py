@@ -64,8 +64,9 @@ def _page(document: Node) -> Iterator[str]:
 def _operation(name: str, operation: Node, security: Iterable[Node]) -> Iterator[str]:
     yield f'<section id="{_anchor(name)}"><h2><code>{escape(name)}</code></h2>'
     yield f"<h3>{escape(operation['summary'])}</h3>{_text(operation)}"
-    schemes = sorted({scheme for each in operation.get("security", security) for scheme in each})
-    yield f"<p>Authorized by: {escape(', '.join(schemes) or 'nothing')}</p>"
+    ways = [way for each in operation.get("security", security) for way in each.items()]
+    named = [f"{scheme} with the scope {', '.join(scopes)}" if scopes else scheme for scheme, scopes in ways]
+    yield f"<p>Authorized by: {escape(', or '.join(named) or 'nothing')}</p>"
     if parameters := operation.get("parameters"):
         yield "<h4>Parameters</h4>" + _table(
             (each["name"], f"{escape(each['in'])}, {_type(each['schema'])}", each.get("required"), each)

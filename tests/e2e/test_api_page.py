@@ -50,6 +50,8 @@ def test_the_page_names_every_operation_schema_and_status(stack: RunningStack) -
             shown = after.partition("</section>")[0]
             assert [status for status in operation["responses"] if f"<h4>{status} " not in shown] == []
             assert "<pre>" in shown
+            scopes = [scope for way in operation["security"] for each in way.values() for scope in each]
+            assert [scope for scope in scopes if f"with the scope {scope}" not in shown] == []
 
 
 def test_the_page_loads_nothing(stack: RunningStack) -> None:

@@ -19,6 +19,10 @@ export class ApiError extends Error {
     readonly request_id?: string,
     /** Seconds. */
     readonly retry_after?: number,
+    /** Input that is wrong. */
+    readonly field?: string,
+    /** What to do. */
+    readonly hint?: string,
   ) {
     super(`${code} (${status}): ${message}${request_id ? ` [request ${request_id}]` : ""}`);
     this.name = "ApiError";
@@ -173,8 +177,9 @@ async function send(url: string, request: RequestInit, timeoutMs: number): Promi
   if (response.ok) return response;
   const text = await response.text();
   try {
-    const { code, message, request_id, retry_after } = (JSON.parse(text) as Schemas["ErrorEnvelope"]).error;
-    throw new ApiError(code, message, response.status, request_id, retry_after);
+    const { error } = JSON.parse(text) as Schemas["ErrorEnvelope"];
+    const { code, message, request_id, retry_after, field, hint } = error;
+    throw new ApiError(code, message, response.status, request_id, retry_after, field, hint);
   } catch (error) {
     if (error instanceof ApiError) throw error;
     throw new ApiError("upstream_error", text.slice(0, 200) || response.statusText, response.status);
