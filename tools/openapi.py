@@ -58,6 +58,7 @@ _MORE_STATUS = {
     "/embedding/corpora/{name}/documents/{document_id}": ("404",),
     "/embedding/corpora/{name}/documents/{document_id}/chunks": ("404", "409"),
     "/embedding/corpora/{name}/rename": ("404", "409"),
+    "/embedding/corpora/{name}/documents/{document_id}/content": ("404", "410"),
 }
 
 
@@ -170,6 +171,7 @@ _DESCRIPTIONS = {
     "403": "The key may not do that, or its caller is blocked.",
     "404": "There is no such object of the caller's.",
     "409": "The object's state does not allow it.",
+    "410": "What was asked for is not kept.",
     "413": "The request or the answer is too large.",
     "415": "The body is not application/json.",
     "422": "A value is wrong; `field` names it.",

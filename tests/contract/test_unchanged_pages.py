@@ -191,10 +191,11 @@ def test_force_and_replays_process_an_unchanged_page(cycle: Cycle) -> None:
 
 
 @pytest.mark.fault("F69")
-def test_what_the_release_before_published_is_processed_once(cycle: Cycle) -> None:
-    cycle.digests = False
+@pytest.mark.parametrize("lacking", ["digests", "keeps_text"])
+def test_what_a_release_before_published_is_processed_once(cycle: Cycle, lacking: str) -> None:
+    setattr(cycle, lacking, False)
     cycle.visit()
-    cycle.digests = True
+    setattr(cycle, lacking, True)
     assert how(cycle.visit()) == ("same", None)
     assert how(cycle.visit()) == ("same", "same_content")
 

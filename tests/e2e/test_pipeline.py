@@ -76,6 +76,22 @@ def test_the_right_page_ranks_first(stack: RunningStack, client: Client, query: 
     assert len({hit.chunk_id for hit in hits}) == len(hits) == 5
 
 
+@pytest.mark.usefixtures("whole_site")
+def test_the_offsets_of_every_hit_are_those_of_its_documents_text(client: Client) -> None:
+    texts = {each.document_id: client.content(SITE, each.document_id) for each in client.all_documents(SITE)}
+    lengths = {each.document_id: each.text_length for each in client.all_documents(SITE)}
+    assert {document_id: len(text) for document_id, text in texts.items()} == lengths
+    for document_id, text in texts.items():
+        for chunk in client.all_chunks(SITE, document_id):
+            assert text[chunk.start : chunk.end] == chunk.text
+    hits = [hit for query, _ in QUERIES for hit in client.search(query, SITE, 100).results]
+    assert len({hit.chunk_id for hit in hits}) > 20
+    for hit in hits:
+        assert texts[hit.document_id][hit.start : hit.end] == hit.text
+        assert (hit.page is not None) == hit.source_url.endswith(".pdf")
+    assert any(hit.page for hit in hits)
+
+
 def test_every_message_of_a_job_has_the_request_that_caused_it(
     stack: RunningStack, client: Client, http: httpx.Client
 ) -> None:

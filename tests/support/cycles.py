@@ -42,7 +42,9 @@ class Cycle:
     scraper: ScraperHarness = field(default_factory=ScraperHarness)
     callbacks: InMemoryQueue = field(default_factory=InMemoryQueue)
     digests: bool = True
-    """Whether publishing keeps the content's digest, as the release before did not."""
+    """Whether publishing keeps the content's digest, as an early release did not."""
+    keeps_text: bool = True
+    """Whether it keeps the text that the chunks were cut from, as the release before did not."""
 
     texts: list[str | None] = field(default_factory=list)
     """Of the documents that the worker reported."""
@@ -73,7 +75,9 @@ class Cycle:
             return
         task = embed_task(self.jobs.changes(chunked(row.job_id, row.attempt))[0].outbox)
         digest = task.content_sha256 if self.digests else None
-        assert self.jobs.publish(task.target.document_id, task.generation, row.job_id, digest)
+        assert self.jobs.publish(
+            task.target.document_id, task.generation, row.job_id, digest, text=self.keeps_text
+        )
         self.jobs.changes(embedded(row.job_id, row.attempt))
 
     def submit(self, recipe: Mapping[str, Any] | None = RECIPE, **request: Any) -> OutboxRow:

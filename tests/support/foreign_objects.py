@@ -39,6 +39,8 @@ PLAIN: Final = frozenset(
             "allow_degraded",
             "url_prefix",
             "stale",
+            "start",
+            "end",
             "urls",
             "content",
             "size",

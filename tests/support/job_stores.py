@@ -151,6 +151,8 @@ def twin_jobs() -> Jobs:
         job_id: str | None = None,
         digest: str | None = None,
         chunks: int = 1,
+        *,
+        text: bool = True,
     ) -> bool:
         row = store.document(document_id)
         clock.tick(1)
@@ -158,6 +160,7 @@ def twin_jobs() -> Jobs:
         if (row["published"] or 0) >= generation or row["min_generation"] > generation:
             return False
         row.update(published=generation, job_id=job_id, content_sha256=digest)
+        row["text_generation"] = generation if text else row["text_generation"]
         return True
 
     def history(job_id: str) -> list[tuple[int, str | None, str]]:
@@ -207,9 +210,11 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
         job_id: str | None = None,
         digest: str | None = None,
         chunks: int = 1,
+        *,
+        text: bool = True,
     ) -> bool:
         values = {"document": document_id, "generation": generation, "job": job_id, "digest": digest}
-        values["chunks"] = chunks
+        values |= {"chunks": chunks, "text": text}
         with other.connection().transaction():
             other.connection().execute(
                 "INSERT INTO documents (document_id, corpus_id) SELECT %(document)s, corpora.id FROM corpora"
@@ -218,7 +223,9 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
             )
             done = other.connection().execute(
                 "UPDATE documents SET published = %(generation)s, job_id = %(job)s, chunk_count = %(chunks)s,"
-                " content_sha256 = %(digest)s WHERE document_id = %(document)s"
+                " content_sha256 = %(digest)s,"
+                " text_generation = CASE WHEN %(text)s THEN %(generation)s ELSE text_generation END"
+                " WHERE document_id = %(document)s"
                 " AND coalesce(published, 0) < %(generation)s AND min_generation <= %(generation)s",
                 values,
             )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from indexmill.contracts.content import BlobRef, Chunk, Document, PageFacts
+from indexmill.contracts.content import BlobRef, Chunk, Document, PageFacts, SourceText
 from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.messages import (
@@ -56,8 +56,13 @@ _DOCUMENT: Final[dict[str, Any]] = {
     "last_modified": "Sat, 14 Mar 2026 12:00:00 GMT",
     "fetched_at": _AT,
     "published_at": _AT,
+    "page_starts": [0, 12],
 }
-_PAGE: Final = PageFacts(content_type="text/html", language="en", published_at=_AT, fetched_at=_AT)
+_PAGE: Final = PageFacts(
+    content_type="text/html", language="en", published_at=_AT, fetched_at=_AT, page_starts=[0, 12]
+)
+_SOURCE: Final = SourceText(rest="\n\n", sha256="d" * 64, length=12)
+_LONG_SOURCE: Final = SourceText(rest_ref=_REF, sha256="d" * 64, length=90_000)
 _EMBED: Final[dict[str, Any]] = {
     **_ENVELOPE,
     "target": _TARGET,
@@ -92,7 +97,7 @@ def samples() -> dict[str, BaseModel]:
         "a page to read despite a doubt": ScrapeTask(**_ENVELOPE, url=_URL, accept=["soft_404"]),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "a duplicate to take away": EmbedTask(**{**_EMBED, "chunk_count": 0}, chunks=[], withdraws=True),
-        "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF, page=_PAGE),
+        "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF, page=_PAGE, source=_SOURCE, chunker="2"),
         "chunks with metadata": EmbedTask(**_EMBED, chunks=[_CHUNK], metadata={"team": "harbour"}),
         **_reports(),
         "a text to split": ChunkTask(
@@ -109,7 +114,7 @@ def _reports() -> dict[str, BaseModel]:
     superseded = Embedded(**counts, published=False, superseded=True)
     waits = Retrying(tries=2, next_retry_at=_AT, cause="http_503", retry_in_s=45.0, site="example.com")
     waits = waits.model_copy(update={"failure": _FAILURE})
-    chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f")
+    chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f", source=_SOURCE)
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:
         return stage_result(**_REPORT, stage=stage, status=status, **made)
@@ -138,7 +143,7 @@ def _reports() -> dict[str, BaseModel]:
         ),
         "a chunked document": report("chunking", "success", chunked=chunked),
         "a document of many chunks": report(
-            "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900)
+            "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900, source=_LONG_SOURCE)
         ),
         "an embedded document": report("embedding", "success", embedded=embedded),
         "a superseded document": report("embedding", "success", embedded=superseded),

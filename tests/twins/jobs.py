@@ -348,8 +348,8 @@ class InMemoryJobs(OutboxTable):
 
     def document(self, document_id: str) -> Row:
         """Return the catalogue's row of a document, which is made when there is none."""
-        new = dict.fromkeys(("published", "updated_at", "job_id", "content_sha256", "stale_since"))
-        return self.documents.setdefault(document_id, {**new, "min_generation": 0})
+        names = ("published", "updated_at", "job_id", "content_sha256", "stale_since", "text_generation")
+        return self.documents.setdefault(document_id, {**dict.fromkeys(names), "min_generation": 0})
 
     def _usage(self, caller_id: str, tier: str, active: int) -> Usage:
         now = self.clock.now()

@@ -34,10 +34,12 @@ def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRo
         return new.first
     if (known or {}).get("stored_at") is None:
         return replace(new.first, payload=json.dumps({**json.loads(new.first.payload), "published": True}))
-    facts, digest = before["facts"], store.documents[new.target.document_id]["content_sha256"]
+    document, facts = store.documents[new.target.document_id], before["facts"]
+    digest = document["content_sha256"]
     made_alike = new.recipe is not None and facts.items() >= new.recipe.items()
     made_alike = made_alike and facts.get("accept") == new.accept
     current = made_alike and digest is not None and digest == facts.get("content_sha256") and not new.forced
+    current = current and document["text_generation"] == document["published"]
     # No page's links are kept here.
     current = current and not new.linked
     payload = {**json.loads(new.first.payload), "published": True, "known": known}

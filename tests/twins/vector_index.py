@@ -269,5 +269,5 @@ def _hit(kept: _Kept) -> Hit:
         analyzer=ANALYZER_VERSION,
         chunker=version.chunker,
         indexed_at=version.searchable_at,
-        page=version.page,
+        facts=version.page,
     )

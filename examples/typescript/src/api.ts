@@ -549,7 +549,8 @@ export interface paths {
          * List the documents of a corpus, in the order of their URLs
          * @description Return one page of at most `limit` (1 to 200, default 50) documents that search sees.
          *
-         *     With `url_prefix` those whose URLs begin so; with `stale=true` those whose page is gone.
+         *     With `url_prefix` those whose URLs begin so, with `stale=true` those whose page is gone, with
+         *     `content_type` those of a media type, as application/pdf.
          */
         get: operations["list_documents_embedding_corpora__name__documents_get"];
         put?: never;
@@ -592,6 +593,28 @@ export interface paths {
          * @description Return one page of at most `limit` chunks; 409 when the document was published again meanwhile.
          */
         get: operations["list_chunks_embedding_corpora__name__documents__document_id__chunks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/embedding/corpora/{name}/documents/{document_id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The text of a document
+         * @description Return the text that the chunks were cut from, which their offsets count characters of.
+         *
+         *     With `start` and `end` a part of it. 410 for a version whose text is not kept.
+         */
+        get: operations["get_content_embedding_corpora__name__documents__document_id__content_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1001,6 +1024,20 @@ export interface components {
             model?: string | null;
             /** Dimension */
             dimension?: number | null;
+            /** Indexed At */
+            indexed_at?: string | null;
+            /** Fetched At */
+            fetched_at?: string | null;
+            /** Published At */
+            published_at?: string | null;
+            /** Content Type */
+            content_type?: string | null;
+            /** Language */
+            language?: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: string;
+            } | null;
             /**
              * Stale
              * @default false
@@ -1939,6 +1976,8 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             } | null;
+            /** Page */
+            page?: number | null;
             explain?: components["schemas"]["Explanation"] | null;
             /** Highlights */
             highlights?: components["schemas"]["Span"][] | null;
@@ -2232,7 +2271,7 @@ export interface components {
          */
         ErrorEnvelope: {
             error: {
-                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, insufficient_scope, request_blocked, caller_blocked, not_found, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, signing_unavailable, deadline_exceeded, domain_busy, domain_failing, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, other_host, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
+                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, insufficient_scope, request_blocked, caller_blocked, not_found, content_expired, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, signing_unavailable, deadline_exceeded, domain_busy, domain_failing, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, other_host, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
                 code: string;
                 message: string;
                 request_id: string;
@@ -7500,6 +7539,7 @@ export interface operations {
                 cursor?: string | null;
                 url_prefix?: string | null;
                 stale?: ("true" | "false") | null;
+                content_type?: string | null;
             };
             header?: never;
             path: {
@@ -7539,6 +7579,14 @@ export interface operations {
                      *           "generation": 4812,
                      *           "model": "text-embedding-3-small",
                      *           "dimension": 1536,
+                     *           "indexed_at": "2026-03-12T09:15:03.918406Z",
+                     *           "fetched_at": "2026-03-12T09:15:01.731209Z",
+                     *           "published_at": null,
+                     *           "content_type": "text/html",
+                     *           "language": "en",
+                     *           "metadata": {
+                     *             "team": "bindery"
+                     *           },
                      *           "stale": false,
                      *           "stale_since": null
                      *         }
@@ -7728,6 +7776,14 @@ export interface operations {
                      *       "generation": 4812,
                      *       "model": "text-embedding-3-small",
                      *       "dimension": 1536,
+                     *       "indexed_at": "2026-03-12T09:15:03.918406Z",
+                     *       "fetched_at": "2026-03-12T09:15:01.731209Z",
+                     *       "published_at": null,
+                     *       "content_type": "text/html",
+                     *       "language": "en",
+                     *       "metadata": {
+                     *         "team": "bindery"
+                     *       },
                      *       "stale": false,
                      *       "stale_since": null
                      *     }
@@ -7974,6 +8030,195 @@ export interface operations {
             };
             /** @description The object's state does not allow it. */
             409: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_content_embedding_corpora__name__documents__document_id__content_get: {
+        parameters: {
+            query?: {
+                start?: string;
+                end?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+                /** @example 9f2feb0f1ef425b292f2f94bc8482494df430413a1b2c3d4e5f60718293a4b5c */
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Markdown. */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example ## Repairs
+                     *
+                     *     A broken spine is repaired with Japanese paper and wheat paste.
+                     */
+                    "text/markdown": string;
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description What was asked for is not kept. */
+            410: {
                 headers: {
                     /** @description Id of the request: the caller's own when it is a sound one. */
                     "X-Request-Id": string;

@@ -15,6 +15,25 @@ def test_a_pdf_becomes_its_text() -> None:
     found = extract(RawContent(pdf("First page", "Second page"), Kind.PDF))
     assert found.markdown == "First page\n\nSecond page"
     assert found.title == "First page"
+    assert found.page_starts == (0, 12)
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        ("one",),
+        ("", "two", "", "four", ""),
+        ("  a  b ", " c", "d.", "e f g"),
+        ("same", "same", "same"),
+    ],
+)
+def test_each_page_of_a_pdf_begins_where_its_text_does(pages: tuple[str, ...]) -> None:
+    found = extract(RawContent(pdf(*pages), Kind.PDF))
+    assert len(found.page_starts) == len(pages)
+    ends = [*found.page_starts[1:], len(found.markdown)]
+    parts = [found.markdown[start:end] for start, end in zip(found.page_starts, ends, strict=True)]
+    assert "".join(parts) == found.markdown
+    assert ["".join(part.split()) for part in parts] == ["".join(page.split()) for page in pages]
 
 
 def test_the_pdf_of_this_test_is_one() -> None:

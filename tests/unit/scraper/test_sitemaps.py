@@ -7,9 +7,8 @@ import gzip
 
 import pytest
 
-from indexmill.contracts.crawl import CrawlRules
+from indexmill.contracts.crawl import CrawlRules, Sitemap
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
-from indexmill.contracts.messages import Sitemap
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.sitemap import MAX_URLS, read_sitemap, read_sitemap_file, unpacked
 from tests.support.scraper import SITE, ScraperHarness

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from indexmill.client.transport import Transport
 
 if TYPE_CHECKING:
     from indexmill.contracts.http_documents import ChunkPage, DocumentChunk, DocumentItem, DocumentList
+
+_PART: Final = 1_000_000
+"""Characters that one answer can have."""
 
 
 class Documents(Transport):
@@ -56,6 +59,27 @@ class Documents(Transport):
         while page.next_cursor is not None:
             page = self.chunks(corpus_name, document_id, cursor=page.next_cursor)
             yield from page.chunks
+
+    def content(self, corpus_name: str, document_id: str) -> str:
+        """Return the text that a document's chunks were cut from, whatever its size.
+
+        The offsets of chunks and search results count its characters. It is fetched in parts, and again from
+        the beginning when another version is published meanwhile. Raises ApiError, also content_expired where
+        the text is not kept.
+        """
+        path = f"/embedding/corpora/{corpus_name}/documents/{document_id}/content"
+        parts: list[str] = []
+        start, tag = 0, ""
+        while True:
+            part = self._send("GET", path, params={"start": str(start), "end": str(start + _PART)})
+            if parts and part.headers["ETag"] != tag:
+                parts, start = [], 0
+                continue
+            tag = part.headers["ETag"]
+            parts.append(part.text)
+            start += _PART
+            if start >= int(part.headers["X-Text-Length"]):
+                return "".join(parts)
 
     def _of_corpus(self, corpus_name: str, path: str, query: dict[str, Any]) -> Any:
         sent = {

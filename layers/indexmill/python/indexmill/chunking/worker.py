@@ -9,7 +9,14 @@ from typing import Final
 
 from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.split import split
-from indexmill.contracts.content import CHUNK_LIST, CHUNKER, INLINE_LIMIT_BYTES, BlobRef, Chunk, ChunkSettings
+from indexmill.contracts.content import (
+    CHUNK_LIST,
+    CHUNKER,
+    INLINE_LIMIT_BYTES,
+    Chunk,
+    ChunkSettings,
+    SourceText,
+)
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import Chunked, ChunkTask, StageFailure, write
 from indexmill.contracts.pipeline import BY_NAME
@@ -25,6 +32,9 @@ from indexmill.platform.consumer.deliveries import (
     WorkerStage,
 )
 from indexmill.platform.time import Clock
+
+_LONGEST_REST: Final = 2_000
+"""Characters within a message; ten thousand chunks have as many between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +61,26 @@ class ChunkDocuments:
         Raises the errors of `one`, PermanentError(content_missing, content_corrupt) and
         TransientError(storage_unavailable).
         """
-        chunks = self.one(self._text(task), task.title, task.settings)
+        text = self._text(task)
+        chunks = self.one(text, task.title, task.settings)
+        made = Chunked(
+            chunks=chunks, chunk_count=len(chunks), chunker=CHUNKER, tokenizer=self.tokenizer.version
+        )
         if task.result_key is None:
+            made.source = self._source(text, chunks)
             data = CHUNK_LIST.dump_json(chunks)
             if len(data) > inline_limit:
-                ref = self.blobs.put(data, kind="chunks", content_type="application/json")
-                return self._chunked(len(chunks), chunks_ref=ref)
-        return self._chunked(len(chunks), chunks=chunks)
+                made.chunks = None
+                made.chunks_ref = self.blobs.put(data, kind="chunks", content_type="application/json")
+        return made
 
-    def _chunked(
-        self, count: int, *, chunks: list[Chunk] | None = None, chunks_ref: BlobRef | None = None
-    ) -> Chunked:
-        return Chunked(
-            chunks=chunks,
-            chunks_ref=chunks_ref,
-            chunk_count=count,
-            chunker=CHUNKER,
-            tokenizer=self.tokenizer.version,
-        )
+    def _source(self, text: str, chunks: list[Chunk]) -> SourceText | None:
+        """Return what of the text is in no chunk; by reference what is too long to be white space alone."""
+        source = SourceText.of(text, chunks)
+        if source is None or len(source.rest) <= _LONGEST_REST:
+            return source
+        ref = self.blobs.put(source.rest.encode(), kind="chunks", content_type="text/plain; charset=utf-8")
+        return source.model_copy(update={"rest": "", "rest_ref": ref})
 
     def _text(self, task: ChunkTask) -> str:
         if task.text_ref is None:

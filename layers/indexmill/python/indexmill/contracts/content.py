@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import quote
@@ -73,6 +74,8 @@ class PageFacts(BaseModel):
     """When it was published, as the page says itself."""
     fetched_at: AwareDatetime | None = None
     """When the site answered with this content last."""
+    page_starts: list[int] | None = None
+    """Offsets in the text at which the pages of a PDF begin, from its first one on."""
 
 
 class Document(BaseModel):
@@ -114,6 +117,8 @@ class Document(BaseModel):
     """When the site answered with this content last, by the clock of the worker that asked."""
     published_at: AwareDatetime | None = None
     """When the page was published, as it says itself; a day is its first moment in UTC."""
+    page_starts: list[int] | None = None
+    """Offsets in the text at which the pages of a PDF begin, from its first one on."""
     unchanged: Unchanged | None = None
     canonical_url: str | None = None
     """Which other URL of its host the page wants to be known by."""
@@ -147,6 +152,49 @@ class Chunk(BaseModel):
 
 CHUNK_LIST: Final = TypeAdapter(list[Chunk])
 """Chunks as they are stored behind a `chunks_ref`: a JSON list."""
+
+
+class SourceText(BaseModel):
+    """The text that chunks were cut from, without what they have of it: the chunks and this are the text."""
+
+    rest: str = ""
+    """Characters that no chunk has, in order: white space between chunks, as a rule."""
+    rest_ref: BlobRef | None = None
+    """Where `rest` is stored, when it is too long for a message."""
+    sha256: str
+    length: Count
+    """Of the text, in characters."""
+
+    @classmethod
+    def of(cls, text: str, chunks: Iterable[Chunk]) -> Self | None:
+        """Return that of `text`; None when no store can keep it, or a chunk is none of it."""
+        if "\0" in text:
+            return None
+        rest, at = [], 0
+        for chunk in chunks:
+            if chunk.end - chunk.start != len(chunk.text):
+                continue
+            if text[chunk.start : chunk.end] != chunk.text:
+                return None
+            rest.append(text[at : chunk.start])
+            at = max(at, chunk.end)
+        rest.append(text[at:])
+        return cls(rest="".join(rest), sha256=hashlib.sha256(text.encode()).hexdigest(), length=len(text))
+
+    def whole(self, pieces: Iterable[tuple[int | None, int | None, str]]) -> str | None:
+        """Return the text; `pieces` are start, end and text of the chunks in order.
+
+        None when they are not the chunks that it was made with.
+        """
+        found, at, used = [], 0, 0
+        for start, end, text in pieces:
+            if start is None or end is None or end - start != len(text):
+                continue
+            gap = max(0, start - at)
+            found += [self.rest[used : used + gap], text[max(0, at - start) :]]
+            at, used = max(at, end), used + gap
+        whole = "".join([*found, self.rest[used:]])
+        return whole if hashlib.sha256(whole.encode()).hexdigest() == self.sha256 else None
 
 
 CHUNKER: Final = "1"

@@ -100,3 +100,16 @@ def _fits(parts: Sequence[str], text: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+class Sitemap(BaseModel):
+    """Pages that a sitemap lists."""
+
+    urls: list[str]
+    """Canonical, those that the task's rules admit, in the sitemap's order."""
+    sitemaps: list[str] = []
+    """Further ones that it names."""
+    final_url: str
+    """Where redirects ended."""
+    complete: bool = True
+    """Whether that is all; no more are reported than the rules allow pages, and than fit a message."""

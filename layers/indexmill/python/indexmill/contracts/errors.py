@@ -76,6 +76,7 @@ class ErrorCode(StrEnum):
     REQUEST_BLOCKED = "request_blocked", 403
     CALLER_BLOCKED = "caller_blocked", 403
     NOT_FOUND = "not_found", 404
+    CONTENT_EXPIRED = "content_expired", 410
     IDEMPOTENCY_CONFLICT = "idempotency_conflict", 409
     INVALID_TRANSITION = "invalid_transition", 409
     REQUEST_TIMEOUT = "request_timeout", 408

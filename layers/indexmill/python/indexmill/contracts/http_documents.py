@@ -23,6 +23,18 @@ class DocumentItem(BaseModel):
     """Grows with each version that is published of the document."""
     model: str | None = None
     dimension: int | None = None
+    indexed_at: datetime | None = None
+    """Since when search sees this version; null, as the facts below, for one of an earlier release."""
+    fetched_at: datetime | None = None
+    """When the site answered with this content last."""
+    published_at: datetime | None = None
+    """When the page was published, as it says itself."""
+    content_type: str | None = None
+    """Media type of the raw content, without parameters."""
+    language: str | None = None
+    """As the page declares it."""
+    metadata: dict[str, str] | None = None
+    """What its caller said about it."""
     stale: bool = False
     """Whether the page was gone (404, 410) when a job with `when_gone: mark_stale` fetched it last."""
     stale_since: datetime | None = None

@@ -237,6 +237,8 @@ class SearchResult(BaseModel):
     language: str | None = None
     metadata: dict[str, str] | None = None
     """As its caller submitted it."""
+    page: int | None = None
+    """Page of a PDF on which the chunk begins, from 1."""
     explain: Explanation | None = None
     """Only when asked for, as all below."""
     highlights: list[Span] | None = None

@@ -20,9 +20,18 @@ from pydantic import (
     model_validator,
 )
 
-from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document, PageFacts
+from indexmill.contracts.content import (
+    MAX_INTEGER,
+    BlobRef,
+    Chunk,
+    ChunkSettings,
+    Count,
+    Document,
+    PageFacts,
+    SourceText,
+)
 from indexmill.contracts.cost import Spent
-from indexmill.contracts.crawl import CrawlRules
+from indexmill.contracts.crawl import CrawlRules, Sitemap
 from indexmill.contracts.identity import Accept
 
 MessageT = TypeVar("MessageT", bound="Message")
@@ -140,6 +149,7 @@ class EmbedTask(Message):
     withdraws: bool = False
     chunker: str | None = None
     """Version of the code that split the text; None for chunks that a caller made."""
+    source: SourceText | None = None
     page: PageFacts | None = None
     metadata: dict[str, str] | None = None
     """Replaces what the document has; None leaves it."""
@@ -207,6 +217,7 @@ class Chunked(BaseModel):
     """Version of the code that split the text."""
     tokenizer: str | None = None
     """Digest of the tokenizer file that it counted with."""
+    source: SourceText | None = None
     failure: StageFailure | None = None
 
 
@@ -242,19 +253,6 @@ class StageResult(Message):
         if {"success": self.output, "failed": self.failure, "retrying": self.retrying}[self.status] is None:
             raise ValueError("a result has its stage's output, a failure, or the time of the next try")
         return self
-
-
-class Sitemap(BaseModel):
-    """Pages that a sitemap lists."""
-
-    urls: list[str]
-    """Canonical, those that the task's rules admit, in the sitemap's order."""
-    sitemaps: list[str] = []
-    """Further ones that it names."""
-    final_url: str
-    """Where redirects ended."""
-    complete: bool = True
-    """Whether that is all; no more are reported than the rules allow pages, and than fit a message."""
 
 
 class ScrapeResult(StageResult):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from indexmill.contracts.http_corpora import Corpus, CorpusList, RenameRequest
 from indexmill.contracts.http_documents import ChunkPage, DocumentItem, DocumentList
@@ -14,13 +14,14 @@ from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, Enqu
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
 from indexmill.contracts.identity import DEFAULT_CORPUS, UrlText
 from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
+from indexmill.embedding.browse import DocumentFilter
 from indexmill.platform.http.app import Caller, RequestId
 from indexmill.platform.http.guard import json_route, scoped
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock, within
 
 if TYPE_CHECKING:
-    from indexmill.embedding.browse import BrowseCorpus
+    from indexmill.embedding.browse import BrowseCorpus, Content
     from indexmill.embedding.corpora import ChangeCorpora, ReadCorpora
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
@@ -32,6 +33,11 @@ _MAX_SEARCH_BODY: Final = 256 * 1024
 _Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)]
 _Place = Annotated[str | None, Query(max_length=4_000)]
 """A cursor with a URL in it."""
+_Offset = Annotated[str, Query(pattern="^[0-9]{1,9}$")]
+_MARKDOWN: Final = "text/markdown; charset=utf-8"
+_TEXT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "Markdown.", "content": {"text/markdown": {"schema": {"type": "string"}}}}
+}
 _LATER_S: Final = 0.25
 """Seconds by which the model's time limit is later than the answer. The request after it waits for them."""
 
@@ -137,13 +143,16 @@ def document_routes(browse: BrowseCorpus) -> APIRouter:
         cursor: _Place = None,
         url_prefix: Annotated[UrlText | None, Query()] = None,
         stale: Literal["true", "false"] | None = None,
+        content_type: Annotated[str | None, Query(max_length=200)] = None,
     ) -> DocumentList:
         """Return one page of at most `limit` (1 to 200, default 50) documents that search sees.
 
-        With `url_prefix` those whose URLs begin so; with `stale=true` those whose page is gone.
+        With `url_prefix` those whose URLs begin so, with `stale=true` those whose page is gone, with
+        `content_type` those of a media type, as application/pdf.
         """
         gone = None if stale is None else stale == "true"
-        return browse.list(ctx, name, page_size(limit), cursor, url_prefix=url_prefix or "", stale=gone)
+        wanted = DocumentFilter(page_size(limit), gone, content_type)
+        return browse.list(ctx, name, wanted, cursor, url_prefix or "")
 
     @router.get("/{document_id}", summary="One document", openapi_extra=_READ)
     async def get_document(name: str, document_id: str, ctx: Caller) -> DocumentItem:
@@ -156,6 +165,24 @@ def document_routes(browse: BrowseCorpus) -> APIRouter:
     ) -> ChunkPage:
         """Return one page of at most `limit` chunks; 409 when the document was published again meanwhile."""
         return browse.chunks(ctx, name, document_id, page_size(limit), cursor)
+
+    @router.get(
+        "/{document_id}/content",
+        summary="The text of a document",
+        response_class=Response,
+        responses=_TEXT,
+        openapi_extra=_READ,
+    )
+    async def get_content(
+        name: str, document_id: str, ctx: Caller, start: _Offset = "0", end: _Offset | None = None
+    ) -> Response:
+        """Return the text that the chunks were cut from, which their offsets count characters of.
+
+        With `start` and `end` a part of it. 410 for a version whose text is not kept.
+        """
+        last = None if end is None else int(end)
+        found = browse.content(ctx, name, document_id, int(start), last)
+        return _file(found, f"{document_id[:16]}.md")
 
     return router
 
@@ -170,3 +197,13 @@ def corpus_action_routes(change: ChangeCorpora) -> APIRouter:
         return change.rename(ctx, name, body.new_name, request_id)
 
     return router
+
+
+def _file(content: Content, name: str) -> Response:
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "private, no-cache",
+        "ETag": f'"{content.sha256}"',
+        "X-Text-Length": str(content.length),
+    }
+    return Response(content.text, media_type=_MARKDOWN, headers=headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
@@ -17,11 +18,17 @@ Place = tuple[str, int]
 """URL and row of a document: where it is in the order of the list."""
 ChunksRead = tuple[int, list[DocumentChunk]]
 """Generation of the version that is published, and chunks of it."""
+TextRead = tuple[int, str | None, str]
+"""Generation of the version that is published, its text and the text's digest; None where it is not kept."""
 
 _DOCUMENT_ID: Final = re.compile("[0-9a-f]{64}")
 _BEHIND_ALL: Final = "\U0010ffff"
 """Behind every URL."""
 _SURROGATES: Final = range(0xD800, 0xE000)
+_MOST_BYTES: Final = 6_200_000
+"""Of a text in the JSON that Lambda takes; headers are beside it."""
+_ALWAYS_FITS: Final = 1_000_000
+"""Characters that are never more."""
 _BIGGEST: Final = 2**63
 """Beyond every number of a row."""
 
@@ -33,6 +40,7 @@ class DocumentFilter:
     limit: int
     stale: bool | None = None
     """True: only those whose page is gone; False: only the others."""
+    content_type: str | None = None
     after: Place = ("", -1)
     below: str = _BEHIND_ALL
     """Only URLs in front of this text."""
@@ -57,6 +65,22 @@ class Catalogue(Protocol):
         """Return the published version's chunks behind the ordinal `after`; None as `document`."""
         ...
 
+    def text(self, corpus: int, document_id: str) -> TextRead | None:
+        """Return the published version's text; None as `document`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The text that a document's chunks were cut from, or a part of it."""
+
+    text: str
+    length: int
+    """Of the whole text, in characters."""
+    generation: int
+    sha256: str
+    """Of the whole text."""
+
 
 @dataclass(frozen=True, slots=True)
 class BrowseCorpus:
@@ -73,17 +97,16 @@ class BrowseCorpus:
         self,
         ctx: CallerContext,
         name: str,
-        limit: int,
+        wanted: DocumentFilter,
         cursor: str | None = None,
-        *,
         url_prefix: str = "",
-        stale: bool | None = None,
     ) -> DocumentList:
         """Return one page of the documents whose URLs begin with `url_prefix`, in the order of their URLs."""
-        wanted = DocumentFilter(limit + 1, stale, (url_prefix, -1), behind(url_prefix))
+        after, limit = (url_prefix, -1), wanted.limit
         if cursor is not None:
-            wanted = replace(wanted, after=max(wanted.after, _place(cursor, str, int)))
-        found = self.catalogue.documents(self._corpus(ctx, name), wanted)
+            after = max(after, _place(cursor, str, int))
+        page = replace(wanted, limit=limit + 1, after=after, below=behind(url_prefix))
+        found = self.catalogue.documents(self._corpus(ctx, name), page)
         shown = found[:limit]
         return DocumentList(
             documents=[document for _, document in shown],
@@ -128,6 +151,40 @@ class BrowseCorpus:
             count=len(shown),
             next_cursor=cursor_of([published, shown[-1].ordinal]) if more else None,
         )
+
+    def content(
+        self, ctx: CallerContext, name: str, document_id: str, start: int = 0, end: int | None = None
+    ) -> Content:
+        """Return the text from the character `start` to `end`, which is behind the last one.
+
+        Also raises CallerError: content_expired where the text is not kept, validation_error for a `start`
+        behind the end, response_too_large.
+        """
+        if end is not None and end < start:
+            raise CallerError(ErrorCode.VALIDATION_ERROR, "end is before start.", field="query.end")
+        corpus = self._corpus(ctx, name)
+        found = self.catalogue.text(corpus, document_id) if _is_id(document_id) else None
+        if found is None:
+            raise _unknown_document()
+        generation, text, sha256 = found
+        if text is None:
+            raise CallerError(
+                ErrorCode.CONTENT_EXPIRED,
+                "The text of this version is not kept: only its chunks are.",
+                field="path.document_id",
+                hint="Submit the document again. Of chunks that were sent without their text none is known.",
+            )
+        if start > len(text):
+            message = f"The text has {len(text)} characters."
+            raise CallerError(ErrorCode.VALIDATION_ERROR, message, field="query.start")
+        part = text[start:end]
+        if len(part) > _ALWAYS_FITS and len(json.dumps(part, ensure_ascii=False).encode()) > _MOST_BYTES:
+            raise CallerError(
+                ErrorCode.RESPONSE_TOO_LARGE,
+                f"The answer would be larger than 6 MB; the text has {len(text)} characters.",
+                hint=f"Ask for parts by start and end; {_ALWAYS_FITS} characters always fit.",
+            )
+        return Content(part, len(text), generation, sha256)
 
     def _corpus(self, ctx: CallerContext, name: str) -> int:
         """Return the number of the corpus that the caller means by `name`, its name or its id."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from indexmill.contracts.content import CHUNK_LIST, Chunk, PageFacts, chunk_ids
+from indexmill.contracts.content import CHUNK_LIST, Chunk, PageFacts, SourceText, chunk_ids
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, failure
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space, Vector
@@ -23,6 +23,7 @@ class Work:
     """Of its delivery in the batch."""
     task: EmbedTask
     chunks: list[Chunk]
+    source: SourceText | None = None
     ids: list[str] = field(default_factory=list)
     """Beside `chunks`."""
 
@@ -48,6 +49,7 @@ class Work:
             chunk_ids=self.ids,
             vectors={chunk_id: vectors[chunk_id] for chunk_id in self.ids if chunk_id in vectors},
             chunker=task.chunker,
+            source=self.source,
             page=task.page or PageFacts(),
             metadata=task.metadata,
         )
@@ -65,7 +67,15 @@ def resolve(position: int, task: EmbedTask, blobs: BlobStore) -> Work:
         )
     if not chunks and not task.withdraws:
         raise PermanentError(ErrorCode.EMPTY_CONTENT, "The document has no chunks.")
-    return Work(position, task, chunks)
+    return Work(position, task, chunks, _source(task, blobs))
+
+
+def _source(task: EmbedTask, blobs: BlobStore) -> SourceText | None:
+    """Return the task's own, with what it only names."""
+    found = task.source
+    if found is None or found.rest_ref is None:
+        return found
+    return found.model_copy(update={"rest": blobs.get(found.rest_ref).decode(), "rest_ref": None})
 
 
 def _fetched(task: EmbedTask, blobs: BlobStore) -> list[Chunk]:

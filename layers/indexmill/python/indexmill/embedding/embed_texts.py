@@ -77,7 +77,7 @@ class EmbedTexts:
     def _publish(
         self, target: Target, request: EmbedRequest, vectors: list[Vector], answer: EmbedResponse
     ) -> None:
-        chunks = chunks_of(request.texts)
+        chunks, source = chunks_of(request.texts)
         ids = chunk_ids(target.document_id, chunks)
         space = self.embedder.space
         stored = self.index.stored(space, ids)
@@ -91,6 +91,7 @@ class EmbedTexts:
             space=space,
             chunks=chunks,
             chunk_ids=ids,
+            source=source,
             vectors={chunk_id: vector for chunk_id, vector in pairs if chunk_id not in stored},
         )
         (seen,) = self.index.publish([version])

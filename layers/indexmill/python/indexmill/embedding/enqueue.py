@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexmill.contracts.content import CHUNK_LIST, INLINE_LIMIT_BYTES, Chunk
+from indexmill.contracts.content import CHUNK_LIST, INLINE_LIMIT_BYTES, Chunk, SourceText
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_embedding import EnqueueRequest, EnqueueResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, new_id
@@ -61,13 +61,19 @@ class EnqueueEmbed:
             )
         else:
             target, generation = self._of_job(request.job_id, request)
-        chunks = _ordered(request)
+        chunks, source = _ordered(request)
         with self.quota.used(caller, len(chunks), "body.texts" if request.texts else "body.chunks"):
-            self._send(request, request_id, target, generation, chunks)
+            self._send(request, request_id, target, generation, chunks, source)
         return EnqueueResponse(job_id=request.job_id, document_id=target.document_id, chunk_count=len(chunks))
 
     def _send(
-        self, request: EnqueueRequest, request_id: str, target: Target, generation: int, chunks: list[Chunk]
+        self,
+        request: EnqueueRequest,
+        request_id: str,
+        target: Target,
+        generation: int,
+        chunks: list[Chunk],
+        source: SourceText | None,
     ) -> None:
         task = EmbedTask(
             message_id=self.make_id(),
@@ -79,6 +85,7 @@ class EnqueueEmbed:
             title=request.title,
             chunks=chunks,
             chunk_count=len(chunks),
+            source=source,
         )
         if self.queue.send([self._body(task)], [target.caller_id]):
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The work could not be queued.")
@@ -112,8 +119,10 @@ class EnqueueEmbed:
         return write(task)
 
 
-def _ordered(request: EnqueueRequest) -> list[Chunk]:
+def _ordered(request: EnqueueRequest) -> tuple[list[Chunk], SourceText | None]:
+    """Return the chunks, and the text that they are of where that is known."""
     if request.texts is not None:
         return chunks_of(request.texts)
     given = request.chunks or []
-    return [Chunk.model_validate({**chunk.model_dump(), "ordinal": at}) for at, chunk in enumerate(given)]
+    chunks = [Chunk.model_validate({**chunk.model_dump(), "ordinal": at}) for at, chunk in enumerate(given)]
+    return chunks, None

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from indexmill.contracts.content import Chunk, PageFacts
+from indexmill.contracts.content import Chunk, PageFacts, SourceText
 from indexmill.contracts.http_search import Neighbour, SearchFilter
 from indexmill.contracts.messages import Target
 
@@ -84,6 +84,8 @@ class DocumentVersion:
     """Ids of chunks that only the version before had; publishing fills it in."""
     chunker: str | None = None
     """Version of the code that split the text; None where it is unknown."""
+    source: SourceText | None = None
+    """None: the text that the chunks were cut from is not kept."""
     page: PageFacts = field(default_factory=PageFacts)
     metadata: Mapping[str, str] | None = None
     """Replaces what the document has; None leaves it."""
@@ -169,10 +171,12 @@ class Hit:
     """Since when search sees the version; None for what an older release published."""
     stale: bool = False
     """Whether the page was gone when it was fetched last."""
-    page: PageFacts = field(default_factory=PageFacts)
+    facts: PageFacts = field(default_factory=PageFacts)
     metadata: dict[str, str] | None = None
     neighbours: Sequence[Neighbour] = ()
     """Chunks before and after it in the same version, in order."""
+    page: int | None = None
+    """Of a PDF: where the chunk begins, from 1."""
 
 
 class PublishOutcome(StrEnum):

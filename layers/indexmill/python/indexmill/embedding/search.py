@@ -291,7 +291,7 @@ def _result(ranked: Ranked, hit: Hit, name: str, explain: _Explain | None) -> Se
     values = {name: getattr(hit, name) for name in SearchResult.model_fields.keys() & Hit.__slots__}
     return SearchResult(
         **values,
-        **dict(hit.page),
+        **dict(hit.facts),
         corpus_name=name,
         score=ranked.score,
         explain=None if explain is None else explain(ranked, hit),

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Protocol
 
-from indexmill.contracts.content import Chunk
+from indexmill.contracts.content import Chunk, SourceText
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import (
     CallerContext,
@@ -27,8 +27,8 @@ from indexmill.platform.time import Clock
 
 CanonicalUrl = Callable[[str], str]
 """Returns the one spelling of a URL, or raises CallerError."""
-_GAP = 2
-"""Texts of one document are counted as if separated by a blank line."""
+_GAP = "\n\n"
+"""Texts of one document are separated by a blank line."""
 
 
 class Generations(Protocol):
@@ -86,13 +86,14 @@ def target_of(
     return target, generation
 
 
-def chunks_of(texts: list[str]) -> list[Chunk]:
-    """Return the texts as the chunks of a document that consists of them."""
-    starts = accumulate((len(text) + _GAP for text in texts), initial=0)
-    return [
+def chunks_of(texts: list[str]) -> tuple[list[Chunk], SourceText | None]:
+    """Return the texts as the chunks of a document that consists of them, and that document's text."""
+    starts = accumulate((len(text) + len(_GAP) for text in texts), initial=0)
+    chunks = [
         Chunk(ordinal=ordinal, text=text, start=start, end=start + len(text), tokens=0)
         for ordinal, (text, start) in enumerate(zip(texts, starts, strict=False))
     ]
+    return chunks, SourceText.of(_GAP.join(texts), chunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,6 +287,7 @@ async def _document(
         last_modified=page.validators.last_modified,
         fetched_at=page.fetched_at,
         published_at=found.published,
+        page_starts=list(found.page_starts) or None,
         canonical_url=other_name(named, asked, page.final_url, parts.allowed_hosts) if named else None,
     )
     return _detailed(document, found, parts) if parts.wanted.details else document

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from indexmill.contracts.crawl import CrawlRules, host_of
+from indexmill.contracts.crawl import CrawlRules, Sitemap, host_of
 from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.contracts.identity import MAX_URL_LENGTH
-from indexmill.contracts.messages import Sitemap
 from indexmill.platform.security.urls import canonical_url
 from indexmill.scraper.links import canonical_links
 from indexmill.scraper.rate_limit import PageFetch

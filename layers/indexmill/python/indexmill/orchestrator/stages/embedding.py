@@ -31,6 +31,7 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Embed
         chunks_ref=chunked.chunks_ref,
         chunk_count=chunked.chunk_count,
         chunker=chunked.chunker,
+        source=chunked.source,
         page=None if state.page is None else PageFacts.model_validate(state.page),
         metadata=state.metadata,
     )

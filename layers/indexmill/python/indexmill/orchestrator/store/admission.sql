@@ -47,6 +47,7 @@ WITH named AS MATERIALIZED (
                 'job_id', published.id, 'title', published.title, 'chunk_count', published.chunk_count,
                 'facts', coalesce(published.determinism, '{}')) AS previous,
             coalesce(documents.content_sha256 = published.determinism->>'content_sha256' AND documents.chunk_count > 0
+                     AND documents.text_generation = documents.published
                      AND published.determinism @> %(recipe)s::jsonb, false)
                 AND published.determinism->'accept' IS NOT DISTINCT FROM to_jsonb(%(accept)s::text[])
                 AND (NOT %(linked)s OR EXISTS (

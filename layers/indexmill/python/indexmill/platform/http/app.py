@@ -43,7 +43,7 @@ _CODES_OF_FIELDS: Final = frozenset((ErrorCode.URL_INVALID, ErrorCode.CONTENT_TO
 """What a field's own check may say instead of validation_error."""
 _EXPOSED: Final = ",".join(
     (
-        *("x-request-id", "retry-after", "etag"),
+        *("x-request-id", "retry-after", "etag", "x-text-length"),
         *("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "x-ratelimit-reason"),
     )
 )

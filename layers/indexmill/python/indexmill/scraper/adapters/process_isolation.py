@@ -53,7 +53,7 @@ class ProcessIsolation:
             raise Unusable(**answer)
         if "code" in answer:
             raise PermanentError(answer["code"], answer["message"])
-        answer |= {name: tuple(answer[name]) for name in ("robots", "links", "notes")}
+        answer |= {name: tuple(answer[name]) for name in ("robots", "links", "notes", "page_starts")}
         if len(text) > LONG_TEXT_BYTES:
             return Extracted(markdown="", encoded=text, **answer)
         return Extracted(markdown=text.decode(), **answer)

@@ -246,6 +246,8 @@ class Extracted:
     """As the page has them, perhaps relative to its URL, where they are wanted."""
     notes: tuple[str, ...] = ()
     """Sentences about what could not be read, for people."""
+    page_starts: tuple[int, ...] = ()
+    """Offsets in the Markdown at which the pages of a PDF begin."""
     encoded: bytes = b""
     """The Markdown in UTF-8 when it is longer than LONG_TEXT_BYTES and was read in another process, so that
     this one has it once; `markdown` is "" then."""
@@ -349,6 +351,11 @@ def _page(html: str, wanted: Wanted) -> tuple[Page, ErrorCode | None]:
     return page, unusable.reason(html, page.title, page.markdown, wanted.accept)
 
 
+def _read_pdf(content: RawContent) -> Extracted:
+    markdown, title, starts = office.read_pdf(content.body)
+    return Extracted(markdown, title, page_starts=starts)
+
+
 def _read_epub(content: RawContent) -> Extracted:
     book = epub.read_epub(content.body)
     return Extracted(book.markdown, book.title, book.language, notes=book.notes)
@@ -371,7 +378,7 @@ _READERS: Final[Mapping[Kind, Callable[[RawContent], Extracted]]] = {
     Kind.XHTML: _read_html,
     Kind.MARKDOWN: _of_text(read_markdown),
     Kind.TEXT: _of_text(read_text),
-    Kind.PDF: _of_bytes(office.read_pdf),
+    Kind.PDF: _read_pdf,
     Kind.DOCX: _of_bytes(office.read_docx),
     Kind.PPTX: _of_bytes(office.read_pptx),
     Kind.XLSX: _of_bytes(office.read_xlsx),

@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from datetime import datetime, time
+from itertools import accumulate
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
@@ -23,14 +24,17 @@ _RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relat
 _A: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P: Final = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _TITLES: Final = ("title", "ctrTitle")
+_WORD: Final = re.compile(r"\S+")
 _NO_TITLE: Final = re.compile(
     r"[(\[]?(untitled|anonymous|unnamed|no title)(-\d+| document)?[)\]]?", re.IGNORECASE
 )
 """What programs write for a title that the author left empty."""
 
 
-def read_pdf(body: bytes) -> tuple[str, str | None]:
-    """Return the text of all pages, an empty line between them, and the title: metadata or first line.
+def read_pdf(body: bytes) -> tuple[str, str | None, tuple[int, ...]]:
+    """Return the text of all pages, an empty line between them, the title and where each page begins.
+
+    The title is that of the metadata, or the first line.
 
     Raises PermanentError: parse_error (damaged, encrypted), content_too_large (pages, text). Time and memory
     are bounded by the process that runs this.
@@ -62,7 +66,26 @@ def read_pdf(body: bytes) -> tuple[str, str | None]:
     markdown = clean_text("\n\n".join(pages))
     if title is not None and _NO_TITLE.fullmatch(title):
         title = None
-    return markdown, title or clean_title(markdown.split("\n", 1)[0])
+    return markdown, title or clean_title(markdown.split("\n", 1)[0]), _page_starts(markdown, pages)
+
+
+def _page_starts(markdown: str, pages: list[str]) -> tuple[int, ...]:
+    """Return the offset of each page in the clean text of all; that of one without text is the next one's.
+
+    Cleaning changes white space and unseen characters only, so the others are counted.
+    """
+    sizes = [len("".join(clean_text(page).split())) for page in pages]
+    if sum(sizes) != len("".join(markdown.split())):
+        return ()
+    starts: list[int] = []
+    words, seen = _WORD.finditer(markdown), 0
+    word = next(words, None)
+    for before in accumulate(sizes[:-1], initial=0):
+        while word is not None and seen < before:
+            seen += len(word[0])
+            word = next(words, None)
+        starts.append(len(markdown) if word is None else word.start())
+    return tuple(starts)
 
 
 def read_docx(body: bytes) -> tuple[str, str | None]:

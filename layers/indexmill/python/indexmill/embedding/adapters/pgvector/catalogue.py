@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from psycopg.rows import dict_row
 
+from indexmill.contracts.content import SourceText
 from indexmill.contracts.http_documents import DocumentChunk, DocumentItem
 from indexmill.embedding.adapters.pgvector.search import named_values
 from indexmill.embedding.adapters.pgvector.statements import SQL
-from indexmill.embedding.browse import ChunksRead, DocumentFilter, Place
+from indexmill.embedding.browse import ChunksRead, DocumentFilter, Place, TextRead
 from indexmill.embedding.ports import Named
 from indexmill.platform.postgres.database import Connection, Database
 
@@ -36,6 +37,7 @@ class PostgresCatalogue:
             "after_url": wanted.after[0],
             "after_id": wanted.after[1],
             "below": wanted.below,
+            "content_type": wanted.content_type,
             "limit": wanted.limit,
         }
         rows = self._rows(_LISTS[wanted.stale], values)
@@ -54,6 +56,18 @@ class PostgresCatalogue:
             return None
         generations = [row.pop("generation") for row in rows]
         return generations[0], [DocumentChunk(**row) for row in rows if row["chunk_id"] is not None]
+
+    def text(self, corpus: int, document_id: str) -> TextRead | None:
+        """Return the published version's text; None as `document`."""
+        rows = self._rows("document_text", {"corpus": corpus, "document_id": document_id})
+        if not rows:
+            return None
+        row = rows[0]
+        if not row["is_kept"]:
+            return row["generation"], None, ""
+        source = SourceText(rest=row["rest"], sha256=row["sha256"], length=row["length"])
+        pieces = zip(row["starts"], row["ends"], row["texts"], strict=True)
+        return row["generation"], source.whole(pieces), source.sha256
 
     def _rows(self, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
         def work(connection: Connection) -> list[dict[str, Any]]:

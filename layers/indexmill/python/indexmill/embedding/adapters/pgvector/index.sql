@@ -49,13 +49,18 @@ SELECT next_chunk_block() AS block FROM generate_series(1, %(count)s)
 UPDATE documents AS d
 SET published = v.generation, url = v.url, title = v.title, content_sha256 = v.content_sha256,
     job_id = v.job_id, chunk_count = v.chunks, model = v.model, dimension = v.dimension, updated_at = now(),
+    text_generation = CASE WHEN v.text_rest IS NOT NULL THEN v.generation END, text_rest = v.text_rest,
+    text_sha256 = v.text_sha256, text_length = v.text_length,
+    page_starts = (SELECT array_agg(start::int4) FROM jsonb_array_elements_text(v.page->'page_starts') AS start),
     stale_since = NULL, indexed_at = now(), chunker = v.chunker, metadata = coalesce(v.metadata, d.metadata),
     content_type = v.page->>'content_type', language = v.page->>'language',
     published_at = (v.page->>'published_at')::timestamptz, fetched_at = (v.page->>'fetched_at')::timestamptz
 FROM unnest(%(documents)s::int8[], %(generations)s::int8[], %(chunks)s::int4[], %(spaces)s::int4[],
             %(urls)s::text[], %(titles)s::text[], %(digests)s::text[], %(jobs)s::text[], %(models)s::text[],
-            %(dimensions)s::int4[], %(chunkers)s::text[], %(pages)s::jsonb[], %(metadata)s::jsonb[])
-    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension, chunker, page, metadata)
+            %(dimensions)s::int4[], %(chunkers)s::text[], %(rests)s::text[], %(texts)s::text[],
+            %(lengths)s::int4[], %(pages)s::jsonb[], %(metadata)s::jsonb[])
+    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension, chunker, text_rest,
+          text_sha256, text_length, page, metadata)
 WHERE d.id = v.id AND (d.published IS NULL OR d.published < v.generation) AND d.min_generation <= v.generation
     AND v.chunks = (
         SELECT count(*) FROM memberships AS m
@@ -175,7 +180,8 @@ AND (%(indexed_before)s::timestamptz IS NULL OR indexed_at < %(indexed_before)s:
 SELECT encode(c.chunk_id, 'hex') AS chunk_id, o.corpus_key, c.text, d.url AS source_url, d.title,
     d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end",
     d.published AS generation, d.model, d.dimension, c.analyzer_version AS analyzer, d.chunker, d.indexed_at,
-    d.stale_since IS NOT NULL AS stale, d.metadata, d.page,
+    d.stale_since IS NOT NULL AS stale, d.metadata, d.facts,
+    CASE WHEN d.text_generation = d.published THEN nullif(width_bucket(m.start_at, d.page_starts), 0) END AS page,
     CASE WHEN %(neighbours)s::int4 > 0 THEN ARRAY(
         SELECT jsonb_build_object('chunk_id', encode(n.chunk_id, 'hex'), 'text', n.text, 'context', n.context,
                                   'ordinal', o.ordinal, 'start', o.start_at, 'end', o.end_at)
@@ -192,7 +198,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT id, document_id, corpus_id, published, url, title, model, dimension, chunker, indexed_at, stale_since, metadata,
         jsonb_build_object('content_type', content_type, 'language', language, 'published_at', published_at,
-                           'fetched_at', fetched_at) AS page
+                           'fetched_at', fetched_at) AS facts,
+        text_generation, page_starts
     FROM documents WHERE id = c.document OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (

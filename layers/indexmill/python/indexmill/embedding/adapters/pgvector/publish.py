@@ -315,6 +315,9 @@ def _make_visible(connection: Connection, plans: Sequence[Plan]) -> None:
         "models": [version.space.model for version in versions],
         "dimensions": [version.space.dimension for version in versions],
         "chunkers": [version.chunker for version in versions],
+        "rests": [each.source and each.source.rest for each in versions],
+        "texts": [each.source and each.source.sha256 for each in versions],
+        "lengths": [each.source and each.source.length for each in versions],
         "pages": [json_of(version.page) for version in versions],
         "metadata": [None if each.metadata is None else Jsonb(each.metadata) for each in versions],
     }

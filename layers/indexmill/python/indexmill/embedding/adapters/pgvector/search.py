@@ -118,8 +118,8 @@ def hits(
     found = {}
     for row in connection.cursor(row_factory=dict_row).execute(SQL["hits"], values).fetchall():
         beside = [Neighbour(**each) for each in row.pop("neighbours") or ()]
-        page = PageFacts.model_validate(row.pop("page"))
-        found[row["chunk_id"]] = Hit(**row, page=page, neighbours=beside)
+        facts = PageFacts.model_validate(row.pop("facts"))
+        found[row["chunk_id"]] = Hit(**row, facts=facts, neighbours=beside)
     return found
 
 
