@@ -91,7 +91,7 @@ def test_claims_win_over_the_hash(membership: Membership) -> None:
     assert (context["caller_id"], context["tier"], context["granted_scopes"]) == (
         "user_abc",
         "pro",
-        "embedding:read scraper:*",
+        '["embedding:read","scraper:*"]',
     )
 
 
@@ -110,7 +110,8 @@ def test_functions_get_a_list_of_scopes_only_where_one_is_claimed(
 ) -> None:
     membership.answer = (200, json.dumps(claims).encode())
     context = ask(authorizer(membership), "good")["context"]
-    assert ("granted_scopes" in context) == (granted is not None)
+    # Were an empty list an empty text, a gateway that leaves those out would lift the restriction.
+    assert bool(context.get("granted_scopes")) == (granted is not None)
     assert caller_of_claims(context).scopes == granted
 
 

@@ -57,7 +57,7 @@ def test_a_token_is_its_caller_for_this_method_alone() -> None:
     answer = door.ask(token=door.token())
     assert answer["context"]["caller_id"] == answer["principalId"] == "caller-of-the-token"
     assert answer["context"]["internal"] == "false"
-    assert answer["context"]["granted_scopes"] == "orchestrator:read"
+    assert answer["context"]["granted_scopes"] == '["orchestrator:read"]'
     assert answer["policyDocument"]["Statement"][0]["Resource"] == ARN
 
 
@@ -68,7 +68,7 @@ def test_a_key_is_asked_about_as_everywhere_and_wins() -> None:
         assert (context["caller_id"], context["tier"], context["granted_scopes"]) == (
             "caller-of-the-key",
             "pro",
-            "scraper:write",
+            '["scraper:write"]',
         )
     with pytest.raises(Unauthorized):
         door.ask(key="wrong", token=door.token())

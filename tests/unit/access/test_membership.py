@@ -221,7 +221,7 @@ def test_the_operator_reads_which_claims_of_which_key_are_wrong_and_no_value(
         (1, key_hash(KEY), "unknown", "", None),
         (2, key_hash(KEY), "service", "", None),
         (3, key_hash(KEY), "service", "pro", None),
-        (4, "user_abc", "service", "pro", "orchestrator:read"),
+        (4, "user_abc", "service", "pro", '["orchestrator:read"]'),
     ],
 )
 @pytest.mark.parametrize("codes", ["legacy", "fixed"])

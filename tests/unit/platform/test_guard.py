@@ -86,10 +86,10 @@ class Service:
         self.query = {"unknown": "1"}
 
     def no_scope(self) -> None:
-        self.claims = {**(self.claims or {}), "granted_scopes": "orchestrator:read embedding:delete"}
+        self.claims = {**(self.claims or {}), "granted_scopes": '["orchestrator:read","embedding:delete"]'}
 
     def no_scope_for_a_value(self) -> None:
-        self.claims = {**(self.claims or {}), "granted_scopes": "orchestrator:write embedding:write"}
+        self.claims = {**(self.claims or {}), "granted_scopes": '["orchestrator:write","embedding:write"]'}
         self.thing["job_type"] = "delete"
 
     def two_keys(self) -> None:
@@ -207,7 +207,7 @@ def test_the_first_refusal_answers_and_nothing_of_the_others_happens(
 
 
 @pytest.mark.parametrize(
-    "granted", ["orchestrator:write embedding:delete", "orchestrator:* embedding:*", None]
+    "granted", ['["orchestrator:write","embedding:delete"]', '["orchestrator:*","embedding:*"]', None]
 )
 def test_a_key_with_the_scopes_or_without_a_list_of_them_may(granted: str | None) -> None:
     service = Service()
@@ -219,11 +219,11 @@ def test_a_key_with_the_scopes_or_without_a_list_of_them_may(granted: str | None
 
 def test_an_internal_key_with_a_list_is_bound_to_it_where_no_limit_is_asked() -> None:
     service = Service()
-    service.claims = {**caller_claims(CALLER.caller_id, internal=True), "granted_scopes": ""}
+    service.claims = {**caller_claims(CALLER.caller_id, internal=True), "granted_scopes": "[]"}
     error = json.loads(service.send(path="/things/reports")["body"])["error"]
     assert (error["code"], error.get("field"), service.handled) == ("insufficient_scope", None, 0)
     assert "orchestrator:write" in error["message"]
-    service.claims["granted_scopes"] = "orchestrator:write"
+    service.claims["granted_scopes"] = '["orchestrator:write"]'
     service.thing["job_type"] = "delete"
     error = json.loads(service.send(path="/things/reports")["body"])["error"]
     assert (error["field"], service.handled) == ("body.job_type", 0)

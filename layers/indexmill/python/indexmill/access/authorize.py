@@ -93,9 +93,10 @@ def allowed(ctx: CallerContext, resource: str, **passed_on: str) -> dict[str, An
     if limits := claimed(ctx.raw_claims.get("rate_limits")):
         passed_on["rate_limits"] = json.dumps(compact(limits), separators=(",", ":"))
     if ctx.scopes is not None:
-        # Only what our functions know how to read; "" for none. Missing means that nothing is restricted.
-        ours = (scope for scope in ctx.scopes if scope.partition(":")[0] in SERVICES)
-        passed_on["granted_scopes"] = " ".join(ours)
+        # Only what our functions know how to read. Missing means that nothing is restricted, so an empty list
+        # has a text that is not empty, which nothing on the way could leave out.
+        ours = [scope for scope in ctx.scopes if scope.partition(":")[0] in SERVICES]
+        passed_on["granted_scopes"] = json.dumps(ours, separators=(",", ":"))
     statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": resource}
     return {
         "principalId": ctx.caller_id,

@@ -177,7 +177,7 @@ def caller_of_claims(claims: Mapping[str, Any]) -> CallerContext:
         caller_id=str(caller_id),
         caller_type=str(claims.get("caller_type", "unknown")),
         tier=claims.get("tier") or None,
-        scopes=tuple(granted.split()) if (granted := claims.get("granted_scopes")) is not None else None,
+        scopes=tuple(json.loads(granted)) if (granted := claims.get("granted_scopes")) is not None else None,
         internal=str(claims.get("internal", "false")) == "true",
         raw_claims=raw,
         key_id=str(claims.get("key_id", "")),
