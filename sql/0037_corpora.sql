@@ -133,6 +133,64 @@ BEGIN ATOMIC
     FROM corpus_names AS n WHERE n.corpus = audit_corpus.corpus;
 END;
 
+-- Callers who may read a corpus of another one. `given` is the id that its owner was told, `grantee` the caller that this is
+-- an id of, which the owner does not see: an unknown id and a known one look the same. Ends with the corpus.
+CREATE TABLE corpus_grants (
+    corpus INTEGER NOT NULL REFERENCES corpora ON DELETE CASCADE,
+    given TEXT NOT NULL,
+    grantee TEXT NOT NULL,
+    granted_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (corpus, given)
+);
+CREATE INDEX corpus_grants_grantee ON corpus_grants (grantee);
+
+-- Grants follow a caller to the one that it becomes an alias of.
+CREATE FUNCTION grants_follow_alias() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp AS $$
+BEGIN
+    UPDATE corpus_grants SET grantee = NEW.root WHERE grantee = NEW.caller_id;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER grants AFTER INSERT OR UPDATE OF root ON callers FOR EACH ROW
+    WHEN (NEW.root <> NEW.caller_id) EXECUTE FUNCTION grants_follow_alias();
+
+-- Let a caller read the corpus, or end that. Returns as rename_corpus does: 0 when `most` have a grant already.
+CREATE FUNCTION share_corpus(of_owner TEXT, of_name TEXT, id UUID, with_id TEXT, most INTEGER, who JSONB) RETURNS INTEGER
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    shared INTEGER;
+BEGIN
+    -- Whoever links the id right now is waited for.
+    LOCK TABLE callers IN SHARE MODE;
+    SELECT corpus INTO shared FROM corpus_names
+    WHERE owner = of_owner AND (name = of_name OR public_id = id) FOR UPDATE;
+    IF shared IS NULL OR EXISTS (SELECT FROM corpus_grants WHERE corpus = shared AND given = with_id) THEN
+        RETURN shared;
+    ELSIF (SELECT count(*) FROM corpus_grants WHERE corpus = shared) >= most THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO corpus_grants (corpus, given, grantee) VALUES (shared, with_id, root_of(with_id));
+    PERFORM audit_corpus('corpus_shared', shared, who, jsonb_build_object('grantee', with_id));
+    RETURN shared;
+END
+$$;
+
+CREATE FUNCTION unshare_corpus(of_owner TEXT, of_name TEXT, id UUID, with_id TEXT, who JSONB) RETURNS INTEGER
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    shared INTEGER;
+BEGIN
+    SELECT corpus INTO shared FROM corpus_names
+    WHERE owner = of_owner AND (name = of_name OR public_id = id) FOR UPDATE;
+    DELETE FROM corpus_grants WHERE corpus = shared AND given = with_id;
+    IF FOUND THEN
+        PERFORM audit_corpus('corpus_unshared', shared, who, jsonb_build_object('grantee', with_id));
+    END IF;
+    RETURN shared;
+END
+$$;
+
 -- As in 0021_callers.sql, but for keys and ids: what is resolved by a row keeps them.
 CREATE OR REPLACE FUNCTION link_callers(old_id TEXT, new_id TEXT) RETURNS JSONB LANGUAGE plpgsql
 SET search_path = public, pg_temp AS $$
@@ -231,10 +289,10 @@ BEGIN ATOMIC
     SELECT count(*)::integer FROM done;
 END;
 
-GRANT SELECT ON corpus_names TO indexmill_embedding;
+GRANT SELECT ON corpus_names, corpus_grants TO indexmill_embedding;
 REVOKE ALL ON FUNCTION corpus_key_of(TEXT, TEXT, INTEGER), owner_of_corpus, key_of_corpus, make_corpus, rename_corpus,
-    audit_corpus, count_old_corpora FROM PUBLIC;
+    audit_corpus, grants_follow_alias, share_corpus, unshare_corpus, count_old_corpora FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION corpus_key_of(TEXT, TEXT), corpus_key_of(TEXT, TEXT, INTEGER), key_of_corpus
     TO indexmill_orchestrator, indexmill_embedding;
 GRANT EXECUTE ON FUNCTION count_old_corpora TO indexmill_orchestrator;
-GRANT EXECUTE ON FUNCTION make_corpus, rename_corpus TO indexmill_embedding;
+GRANT EXECUTE ON FUNCTION make_corpus, rename_corpus, share_corpus, unshare_corpus TO indexmill_embedding;

@@ -59,6 +59,9 @@ _MORE_STATUS = {
     "/embedding/corpora/{name}/documents/{document_id}/chunks": ("404", "409"),
     "/embedding/corpora/{name}/rename": ("404", "409"),
     "/embedding/corpora/{name}/documents/{document_id}/content": ("404", "410"),
+    "/embedding/corpora/{name}/grants": ("404",),
+    "/embedding/corpora/{name}/share": ("404", "409"),
+    "/embedding/corpora/{name}/unshare": ("404",),
 }
 
 

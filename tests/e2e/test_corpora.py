@@ -62,3 +62,23 @@ def test_a_corpus_is_renamed_while_a_job_is_in_flight(
     taken = http.post(rename, json={"new_name": "after"})
     assert (taken.status_code, taken.json()["error"]["field"]) == (409, "body.new_name")
     assert openapi.problems(f"{CORPORA}/{{name}}/rename", taken) == []
+
+
+def test_a_shared_corpus_is_searched_by_another_caller(stack: RunningStack, client: Client) -> None:
+    index(client, f"{stack.site}/handbook.html", "for-others")
+    with stack.second_client() as second, stack.http(stack.other_api_key) as other:
+        granted = client.share_corpus("for-others", second.limits().caller_id)
+        assert [each.caller_id for each in granted.grants] == [second.limits().caller_id]
+        assert client.grants("for-others") == granted
+        corpus_id = granted.corpus_id
+        assert [each.access for each in second.corpora() if each.corpus_id == corpus_id] == ["read"]
+        (hit, *_) = second.search("keeper", corpus_id).results
+        assert hit.source_url == f"{stack.site}/handbook.html"
+        document = f"{CORPORA}/{corpus_id}/documents/{hit.document_id}"
+        assert other.get(document).json()["document_id"] == hit.document_id
+        refused = other.post("/orchestrator/jobs", json={"url": stack.site, "corpus_name": corpus_id})
+        assert refused.json()["error"]["code"] == "corpus_name_invalid"
+        client.unshare_corpus("for-others", second.limits().caller_id)
+        assert other.get(document).status_code == 404
+        wrong = other.post(f"{CORPORA}/for-others/share", json={"caller_id": "not an id"})
+        assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "body.caller_id")

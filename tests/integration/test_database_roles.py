@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "postings", "corpus_totals")
 
-READ = ("lost_generations", "corpus_names")
+READ = ("lost_generations", "corpus_names", "corpus_grants")
 """Read by publishes and by what names a corpus; no one else than the owner writes them for Embedding."""
 
 PURGED = (

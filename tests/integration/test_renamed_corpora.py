@@ -155,7 +155,7 @@ def test_what_cannot_be_renamed_stays(place: Place) -> None:
     assert refused(lambda: place.rename("No", "x")) == ("corpus_name_invalid", "path.name")
     theirs = place.read.get(OTHER, "theirs").corpus_id
     for unknown in ("three", "theirs", theirs, "corpus_" + "0" * 32):
-        assert refused(lambda name=unknown: place.rename(name, "x")) == ("not_found", None)
+        assert refused(lambda name=unknown: place.rename(name, "x")) == ("not_found", "path.name")
     assert place.rename(first, "uno") == first
     events = place.rows("SELECT caller_id, fields FROM audit_events WHERE event = 'corpus_renamed'")
     fields = {"corpus_id": first, "request_id": "req-1", "corpus_name": "one", "new_name": "uno"}

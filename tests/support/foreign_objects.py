@@ -72,6 +72,8 @@ PLAIN: Final = frozenset(
         ),
         *("include_permanent", "stage", "result", "error_code", "error_message", "attempt", "text", "title"),
         *("formats", "only_main_content", "new_name"),
+        # Known and unknown ones answer alike: tests/integration/test_shared_by_grant.py.
+        "caller_id",
         *("mode", "offset", "min_similarity", "min_bm25", "one_per_document", "explain", "metadata"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )

@@ -33,6 +33,8 @@ BODIES: Final[dict[str, Body]] = {
     "/embedding/enqueue": {"texts": ["words"], "url": URL},
     "/embedding/search": {"query": "words"},
     "/embedding/corpora/{name}/rename": {"new_name": "another-name"},
+    "/embedding/corpora/{name}/share": {"caller_id": "0" * 16},
+    "/embedding/corpora/{name}/unshare": {"caller_id": "0" * 16},
 }
 """A sound request for every endpoint with a body."""
 UNKNOWN_OBJECTS: Final = {

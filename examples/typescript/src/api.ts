@@ -643,6 +643,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/embedding/corpora/{name}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who else may read a corpus
+         * @description Return the callers that its owner shares the corpus with.
+         */
+        get: operations["grants_embedding_corpora__name__grants_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/embedding/corpora/{name}/share": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a caller read a corpus
+         * @description Let another caller search, list and read it by its `corpus_id`; any id is accepted.
+         */
+        post: operations["share_embedding_corpora__name__share_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/embedding/corpora/{name}/unshare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End a grant
+         * @description Let the caller read it no more, from its next request on.
+         */
+        post: operations["unshare_embedding_corpora__name__unshare_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -695,6 +755,8 @@ export interface components {
          * @description Limits of one caller and their use.
          */
         CallerLimits: {
+            /** Caller Id */
+            caller_id: string;
             /** Tier */
             tier: string;
             /** Granted Scopes */
@@ -914,6 +976,18 @@ export interface components {
             created_at: string;
             /** Indexed At */
             indexed_at: string | null;
+        };
+        /**
+         * CorpusGrants
+         * @description Callers who may read a corpus beside its owner.
+         */
+        CorpusGrants: {
+            /** Corpus Name */
+            corpus_name: string;
+            /** Corpus Id */
+            corpus_id: string;
+            /** Grants */
+            grants: components["schemas"]["Grant"][];
         };
         /**
          * CorpusList
@@ -1241,6 +1315,27 @@ export interface components {
              * @default 0
              */
             tokens: number;
+        };
+        /**
+         * Grant
+         * @description A caller who may read a corpus.
+         */
+        Grant: {
+            /** Caller Id */
+            caller_id: string;
+            /**
+             * Granted At
+             * Format: date-time
+             */
+            granted_at: string;
+        };
+        /**
+         * GrantRequest
+         * @description A caller who may read a corpus, or may no more.
+         */
+        GrantRequest: {
+            /** Caller Id */
+            caller_id: string;
         };
         /**
          * Health
@@ -3166,6 +3261,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "caller_id": "5f0c2b9a7d1e4c38",
                      *       "tier": "free",
                      *       "requests": [
                      *         {
@@ -8425,6 +8521,575 @@ export interface operations {
             };
             /** @description The object's state does not allow it. */
             409: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    grants_embedding_corpora__name__grants_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpus_name": "handbooks",
+                     *       "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *       "grants": [
+                     *         {
+                     *           "caller_id": "5f0c2b9a7d1e4c38",
+                     *           "granted_at": "2026-03-12T10:02:44.120455Z"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CorpusGrants"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    share_embedding_corpora__name__share_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "caller_id": "5f0c2b9a7d1e4c38"
+                 *     }
+                 */
+                "application/json": components["schemas"]["GrantRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpus_name": "handbooks",
+                     *       "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *       "grants": [
+                     *         {
+                     *           "caller_id": "5f0c2b9a7d1e4c38",
+                     *           "granted_at": "2026-03-12T10:02:44.120455Z"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CorpusGrants"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The object's state does not allow it. */
+            409: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    unshare_embedding_corpora__name__unshare_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "caller_id": "6a1d3c8b9e2f5d47"
+                 *     }
+                 */
+                "application/json": components["schemas"]["GrantRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpus_name": "handbooks",
+                     *       "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *       "grants": [
+                     *         {
+                     *           "caller_id": "5f0c2b9a7d1e4c38",
+                     *           "granted_at": "2026-03-12T10:02:44.120455Z"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CorpusGrants"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
                 headers: {
                     /** @description Id of the request: the caller's own when it is a sound one. */
                     "X-Request-Id": string;

@@ -156,6 +156,9 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "GET /embedding/corpora/{name}/documents/{document_id}",
         "GET /embedding/corpora/{name}/documents/{document_id}/chunks",
         "POST /embedding/corpora/{name}/rename",
+        "GET /embedding/corpora/{name}/grants",
+        "POST /embedding/corpora/{name}/share",
+        "POST /embedding/corpora/{name}/unshare",
     }
     stream = routes["GET /orchestrator/jobs/{job_id}/stream"]
     assert (stream.authorizer, stream.function) == ("Stream", "OrchestratorStream")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from indexmill.client.transport import Transport
 
 if TYPE_CHECKING:
-    from indexmill.contracts.http_corpora import Corpus
+    from indexmill.contracts.http_corpora import Corpus, CorpusGrants
 
 _PAGE: Final = "200"
 
@@ -39,3 +39,21 @@ class Corpora(Transport):
         from indexmill.contracts.http_corpora import Corpus
 
         return self._post(f"/embedding/corpora/{name}/rename", Corpus, {"new_name": new_name})
+
+    def grants(self, name: str) -> CorpusGrants:
+        """Return the callers that the corpus with this name or id is shared with. Raises ApiError."""
+        from indexmill.contracts.http_corpora import CorpusGrants
+
+        return CorpusGrants.model_validate(self._request("GET", f"/embedding/corpora/{name}/grants"))
+
+    def share_corpus(self, name: str, caller_id: str) -> CorpusGrants:
+        """Let another caller search, list and read the corpus, by its `corpus_id`. Raises ApiError."""
+        from indexmill.contracts.http_corpora import CorpusGrants
+
+        return self._post(f"/embedding/corpora/{name}/share", CorpusGrants, {"caller_id": caller_id})
+
+    def unshare_corpus(self, name: str, caller_id: str) -> CorpusGrants:
+        """End such a grant, from the next request on. Raises ApiError."""
+        from indexmill.contracts.http_corpora import CorpusGrants
+
+        return self._post(f"/embedding/corpora/{name}/unshare", CorpusGrants, {"caller_id": caller_id})

@@ -205,6 +205,8 @@ class JobQuota(BaseModel):
 class CallerLimits(BaseModel):
     """Limits of one caller and their use."""
 
+    caller_id: str
+    """Id that others know the caller by, for example to share a corpus with it."""
     tier: str
     """Tier of its jobs."""
     granted_scopes: list[str] | None = None

@@ -1,13 +1,13 @@
-"""Requests and answers about corpora: lists, figures, names."""
+"""Requests and answers about corpora: lists, figures, names, grants."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.contracts.identity import CorpusName
+from indexmill.contracts.identity import CALLER_ID, CorpusName
 
 
 class CorpusModel(BaseModel):
@@ -54,3 +54,28 @@ class RenameRequest(BaseModel):
 
     new_name: CorpusName
     """A name that no other corpus of the caller has."""
+
+
+class GrantRequest(BaseModel):
+    """A caller who may read a corpus, or may no more."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    caller_id: Annotated[str, Field(pattern=CALLER_ID)]
+    """As that caller told you: `caller_id` of its GET /orchestrator/limits."""
+
+
+class Grant(BaseModel):
+    """A caller who may read a corpus."""
+
+    caller_id: str
+    granted_at: datetime
+
+
+class CorpusGrants(BaseModel):
+    """Callers who may read a corpus beside its owner."""
+
+    corpus_name: str
+    corpus_id: str
+    grants: list[Grant]
+    """Also of ids that no caller has: they look the same."""

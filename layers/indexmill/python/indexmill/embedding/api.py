@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from indexmill.contracts.http_corpora import Corpus, CorpusList, RenameRequest
+from indexmill.contracts.http_corpora import Corpus, CorpusGrants, CorpusList, GrantRequest, RenameRequest
 from indexmill.contracts.http_documents import ChunkPage, DocumentItem, DocumentList
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
@@ -195,6 +195,21 @@ def corpus_action_routes(change: ChangeCorpora) -> APIRouter:
     async def rename(name: str, body: RenameRequest, ctx: Caller, request_id: RequestId) -> Corpus:
         """Give the corpus another name; it keeps documents and id, and jobs in flight stay with it."""
         return change.rename(ctx, name, body.new_name, request_id)
+
+    @router.get("/corpora/{name}/grants", summary="Who else may read a corpus", openapi_extra=_READ)
+    async def grants(name: str, ctx: Caller) -> CorpusGrants:
+        """Return the callers that its owner shares the corpus with."""
+        return change.grants(ctx, name)
+
+    @router.post("/corpora/{name}/share", summary="Let a caller read a corpus", openapi_extra=_WRITE)
+    async def share(name: str, body: GrantRequest, ctx: Caller, request_id: RequestId) -> CorpusGrants:
+        """Let another caller search, list and read it by its `corpus_id`; any id is accepted."""
+        return change.share(ctx, name, body.caller_id, request_id)
+
+    @router.post("/corpora/{name}/unshare", summary="End a grant", openapi_extra=_WRITE)
+    async def unshare(name: str, body: GrantRequest, ctx: Caller, request_id: RequestId) -> CorpusGrants:
+        """Let the caller read it no more, from its next request on."""
+        return change.unshare(ctx, name, body.caller_id, request_id)
 
     return router
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_corpora import Corpus, CorpusList
+from indexmill.contracts.http_corpora import Corpus, CorpusGrants, CorpusList, Grant
 from indexmill.contracts.identity import CORPUS_ID, CallerContext, CorpusIsolation, corpus_name
 from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
 from indexmill.embedding.ports import Named
 
 _ID: Final = re.compile(CORPUS_ID)
+MAX_GRANTS: Final = 100
+"""Of a corpus."""
 _PLACE: Final = 2
 """Values of a cursor: the name and the id of the last corpus of a page."""
 
@@ -41,6 +43,10 @@ def unknown_corpus(field: str | None = None) -> CallerError:
     return CallerError(ErrorCode.NOT_FOUND, "No such corpus.", field=field)
 
 
+Who = dict[str, str | None]
+"""A caller as the audit shows it: id, type, tier and request."""
+
+
 class CorpusRows(Protocol):
     """Reads corpora. All calls raise TransientError(search_unavailable)."""
 
@@ -52,11 +58,23 @@ class CorpusRows(Protocol):
         """Return the corpus; None for one that is unknown or that the caller may not read."""
         ...
 
-    def rename(self, corpus: Named, name: str, who: Mapping[str, str | None]) -> bool | None:
+    def grants(self, corpus: Named) -> Sequence[Grant] | None:
+        """Return who may read the owner's corpus; None for an unknown one."""
+        ...
+
+    def rename(self, corpus: Named, name: str, who: Who) -> bool | None:
         """Give the owner's corpus the name; False when another one has it, None for an unknown corpus.
 
         `who` is the caller, for the audit.
         """
+        ...
+
+    def share(self, corpus: Named, grantee: str, most: int, who: Who) -> bool | None:
+        """Let a caller read the owner's corpus; False when `most` others may already, None as `rename`."""
+        ...
+
+    def unshare(self, corpus: Named, grantee: str, who: Who) -> bool | None:
+        """Let a caller read the owner's corpus no more; None for an unknown corpus."""
         ...
 
 
@@ -83,7 +101,7 @@ class ReadCorpora:
         """Return one corpus; raises CallerError(corpus_name_invalid, not_found)."""
         found = self.rows.find(named(self.isolation, ctx.caller_id, text, "path.name"))
         if found is None:
-            raise unknown_corpus()
+            raise unknown_corpus("path.name")
         return found
 
 
@@ -108,8 +126,32 @@ class ChangeCorpora:
             raise CallerError(ErrorCode.INVALID_TRANSITION, message, field="body.new_name")
         found = self.rows.find(new) if renamed else None
         if found is None:
-            raise unknown_corpus()
+            raise unknown_corpus("path.name")
         return found
+
+    def grants(self, ctx: CallerContext, text: str) -> CorpusGrants:
+        """Return who may read the corpus beside its owner. Raises CallerError as `rename`."""
+        return self._granted(self._own(ctx, text))
+
+    def share(self, ctx: CallerContext, text: str, grantee: str, request_id: str) -> CorpusGrants:
+        """Let a caller read the corpus by its id. Raises CallerError as `rename`."""
+        corpus = self._own(ctx, text)
+        if self.rows.share(corpus, grantee, MAX_GRANTS, who(ctx, request_id)) is False:
+            message = f"At most {MAX_GRANTS} callers may read a corpus beside its owner."
+            raise CallerError(ErrorCode.INVALID_TRANSITION, message, field="body.caller_id")
+        return self._granted(corpus)
+
+    def unshare(self, ctx: CallerContext, text: str, grantee: str, request_id: str) -> CorpusGrants:
+        """Let a caller read the corpus no more. Raises CallerError as `rename`."""
+        corpus = self._own(ctx, text)
+        self.rows.unshare(corpus, grantee, who(ctx, request_id))
+        return self._granted(corpus)
+
+    def _granted(self, corpus: Named) -> CorpusGrants:
+        found, grants = self.rows.find(corpus), self.rows.grants(corpus)
+        if found is None or grants is None:
+            raise unknown_corpus("path.name")
+        return CorpusGrants(corpus_name=found.corpus_name, corpus_id=found.corpus_id, grants=list(grants))
 
     def _own(self, ctx: CallerContext, text: str) -> Named:
         if self.isolation is CorpusIsolation.SHARED and not ctx.internal:
@@ -119,7 +161,7 @@ class ChangeCorpora:
         return named(self.isolation, ctx.caller_id, text, "path.name")
 
 
-def who(ctx: CallerContext, request_id: str) -> dict[str, str | None]:
+def who(ctx: CallerContext, request_id: str) -> Who:
     """Return the caller as the audit shows it."""
     return {
         "caller_id": ctx.caller_id,

@@ -47,6 +47,7 @@ class ShowLimits:
             lambda tx: (tx.usage(ctx.caller_id, tier), tx.limits)
         )
         return CallerLimits(
+            caller_id=ctx.caller_id,
             tier=tier,
             granted_scopes=None if ctx.scopes is None else sorted(ctx.scopes),
             requests=self._windows(ctx),

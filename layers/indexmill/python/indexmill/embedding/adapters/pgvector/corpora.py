@@ -1,18 +1,22 @@
-"""Corpora in Postgres: their names and figures."""
+"""Corpora in Postgres: their names, figures and grants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from indexmill.contracts.http_corpora import Corpus
+from indexmill.contracts.http_corpora import Corpus, Grant
 from indexmill.embedding.adapters.pgvector.search import named_values
 from indexmill.embedding.adapters.pgvector.statements import SQL
+from indexmill.embedding.corpora import Who
 from indexmill.embedding.ports import Named
 from indexmill.platform.postgres.database import Connection, Database
+
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +28,42 @@ class PostgresCorpora:
     def list(self, of: Named, after: tuple[str, str] | None, limit: int) -> Sequence[Corpus]:
         """Return the corpora that the caller may read, by name and id, behind that name and id."""
         name, public_id = after or (None, None)
-        return self._corpora("list_corpora", owner=of.owner, after=name, after_id=public_id, limit=limit)
+        place = {"after": name, "after_id": public_id, "limit": limit}
+        rows = self._rows("list_corpora", {"owner": of.owner, "caller_id": of.caller_id, **place})
+        return [Corpus(**row) for row in rows]
 
     def find(self, corpus: Named) -> Corpus | None:
         """Return the corpus; None for one that is unknown or that the caller may not read."""
-        found = self._corpora("find_corpus", **named_values([corpus]))
-        return found[0] if found else None
+        rows = self._rows("find_corpus", named_values([corpus]))
+        return Corpus(**rows[0]) if rows else None
 
-    def rename(self, corpus: Named, name: str, who: Mapping[str, str | None]) -> bool | None:
+    def grants(self, corpus: Named) -> Sequence[Grant] | None:
+        """Return who may read the owner's corpus; None for an unknown one."""
+        rows = self._rows("corpus_grants", _own(corpus))
+        return [Grant(**row) for row in rows if row["caller_id"] is not None] if rows else None
+
+    def rename(self, corpus: Named, name: str, who: Who) -> bool | None:
         """Give the owner's corpus the name; False when another one has it, None for an unknown corpus."""
-        values = {
-            **{"owner": corpus.owner, "name": corpus.name, "public_id": corpus.public_id},
-            **{"new_name": name, "who": Jsonb(dict(who))},
-        }
+        return self._changed("rename_corpus", corpus, who, new_name=name)
 
-        def work(connection: Connection) -> bool | None:
-            (number,) = connection.execute(SQL["rename_corpus"], values).fetchall()[0]
-            return None if number is None else bool(number)
+    def share(self, corpus: Named, grantee: str, most: int, who: Who) -> bool | None:
+        """Let a caller read the owner's corpus; False when `most` others may already, None as `rename`."""
+        return self._changed("share_corpus", corpus, who, grantee=grantee, most=most)
+
+    def unshare(self, corpus: Named, grantee: str, who: Who) -> bool | None:
+        """Let a caller read the owner's corpus no more; None for an unknown corpus."""
+        return self._changed("unshare_corpus", corpus, who, grantee=grantee)
+
+    def _changed(self, statement: str, corpus: Named, who: Who, **values: object) -> bool | None:
+        number = self._rows(statement, {**_own(corpus), **values, "who": Jsonb(who)})[0]["corpus"]
+        return None if number is None else bool(number)
+
+    def _rows(self, statement: str, values: dict[str, Any]) -> Rows:
+        def work(connection: Connection) -> Rows:
+            return connection.cursor(row_factory=dict_row).execute(SQL[statement], values).fetchall()
 
         return self.database.read(work)
 
-    def _corpora(self, statement: str, **values: object) -> Sequence[Corpus]:
-        def work(connection: Connection) -> Sequence[Corpus]:
-            rows = connection.cursor(row_factory=dict_row).execute(SQL[statement], values).fetchall()
-            return [Corpus(**row) for row in rows]
 
-        return self.database.read(work)
+def _own(corpus: Named) -> dict[str, Any]:
+    return {"owner": corpus.owner, "name": corpus.name, "public_id": corpus.public_id}

@@ -16,21 +16,32 @@ FROM found AS n CROSS JOIN LATERAL (
     FROM corpus_totals WHERE corpus = n.corpus
 ) AS t
 
+-- Behind a name and an id: of the caller's own a part of an index, and all that others share with it, which are few.
 -- name: list_corpora
 WITH found AS (
-    SELECT *, 'write' AS access FROM corpus_names
-    WHERE owner = %(owner)s AND (%(after)s::text IS NULL OR (name, public_id) > (%(after)s, %(after_id)s::uuid))
-    ORDER BY name, public_id LIMIT %(limit)s
+    SELECT * FROM (
+        (SELECT *, 'write' AS access FROM corpus_names
+         WHERE owner = %(owner)s AND (%(after)s::text IS NULL OR (name, public_id) > (%(after)s, %(after_id)s::uuid))
+         ORDER BY name, public_id LIMIT %(limit)s)
+        UNION ALL
+        SELECT own.*, 'read' FROM (SELECT DISTINCT corpus FROM corpus_grants WHERE grantee = %(caller_id)s) AS shared
+        CROSS JOIN LATERAL (SELECT * FROM corpus_names WHERE corpus = shared.corpus OFFSET 0) AS own
+        WHERE own.owner <> %(owner)s
+            AND (%(after)s::text IS NULL OR (own.name, own.public_id) > (%(after)s, %(after_id)s::uuid))
+    ) AS readable ORDER BY name, public_id LIMIT %(limit)s
 )
 {{corpus_figures}}
 ORDER BY n.name, n.public_id
 
--- Numbers of the corpora that a caller names, in order: by name, by id, or (only our own code) by key.
+-- Numbers of the corpora that a caller names, in order: by name, by id if it may read it, or
+-- (only our own code) by key.
 -- fragment: asked_corpora
 unnest(%(names)s::text[], %(public_ids)s::uuid[], %(keys)s::text[]) WITH ORDINALITY AS q (name, public_id, key, at)
 CROSS JOIN LATERAL (
     SELECT corpus FROM corpus_names WHERE owner = %(owner)s AND name = q.name
-    UNION ALL SELECT corpus FROM corpus_names WHERE public_id = q.public_id AND owner = %(owner)s
+    UNION ALL SELECT corpus FROM corpus_names AS named
+    WHERE public_id = q.public_id AND (owner = %(owner)s OR EXISTS (
+        SELECT FROM corpus_grants WHERE corpus = named.corpus AND grantee = %(caller_id)s))
     UNION ALL SELECT id FROM corpora WHERE corpus_key = q.key
     OFFSET 0
 ) AS n
@@ -47,3 +58,16 @@ WITH found AS (
 
 -- name: rename_corpus
 SELECT rename_corpus(%(owner)s, %(name)s, %(public_id)s::uuid, %(new_name)s, %(who)s) AS corpus
+
+-- name: share_corpus
+SELECT share_corpus(%(owner)s, %(name)s, %(public_id)s::uuid, %(grantee)s, %(most)s, %(who)s) AS corpus
+
+-- name: unshare_corpus
+SELECT unshare_corpus(%(owner)s, %(name)s, %(public_id)s::uuid, %(grantee)s, %(who)s) AS corpus
+
+-- One row without a grant for a corpus that nobody else may read; none for one that is not the owner's.
+-- name: corpus_grants
+SELECT g.given AS caller_id, g.granted_at FROM corpus_names AS n
+LEFT JOIN LATERAL (SELECT given, granted_at FROM corpus_grants WHERE corpus = n.corpus OFFSET 0) AS g ON true
+WHERE n.owner = %(owner)s AND (n.name = %(name)s OR n.public_id = %(public_id)s::uuid)
+ORDER BY g.given
