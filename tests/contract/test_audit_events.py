@@ -201,6 +201,7 @@ def emitted() -> set[str]:
         *re.findall(r"\bemit\(\s*\"(\w+)\"", code),
         *re.findall(r"(?:THEN|ELSE|SELECT|VALUES \() ?'(\w+)'", written),
         *re.findall(r"audit_caller\('(\w+)'\)", texts),
+        *re.findall(r"audit_corpus\('(\w+)'", texts),
     }
 
 

@@ -62,7 +62,7 @@ class GrantRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     caller_id: Annotated[str, Field(pattern=CALLER_ID)]
-    """As that caller told you: `caller_id` of its GET /orchestrator/limits."""
+    """From that caller, whose GET /orchestrator/limits has it as `caller_id`."""
 
 
 class Grant(BaseModel):

@@ -65,7 +65,7 @@ SELECT share_corpus(%(owner)s, %(name)s, %(public_id)s::uuid, %(grantee)s, %(mos
 -- name: unshare_corpus
 SELECT unshare_corpus(%(owner)s, %(name)s, %(public_id)s::uuid, %(grantee)s, %(who)s) AS corpus
 
--- One row without a grant for a corpus that nobody else may read; none for one that is not the owner's.
+-- One row without a grant for a corpus that no other caller may read; none for one that is not the owner's.
 -- name: corpus_grants
 SELECT g.given AS caller_id, g.granted_at FROM corpus_names AS n
 LEFT JOIN LATERAL (SELECT given, granted_at FROM corpus_grants WHERE corpus = n.corpus OFFSET 0) AS g ON true
