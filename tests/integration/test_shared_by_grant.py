@@ -11,7 +11,7 @@ from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.embedding.adapters.pgvector.catalogue import PostgresCatalogue
 from indexmill.embedding.adapters.pgvector.index import PostgresGenerations
-from indexmill.embedding.browse import BrowseCorpus
+from indexmill.embedding.browse import BrowseCorpus, DocumentFilter
 from indexmill.embedding.corpora import MAX_GRANTS
 from indexmill.embedding.targets import target_of
 from indexmill.orchestrator.http.api import RecordAlias
@@ -48,7 +48,7 @@ def test_the_grantee_searches_lists_and_reads_the_corpus_and_nothing_else(place:
     assert place.found("docs", OTHER) == [], "its own corpus of that name is another one"
     assert readable(place, OTHER)[corpus_id] == "read"
     assert browse.one(OTHER, corpus_id, document).url == URL
-    assert len(browse.list(OTHER, corpus_id, 50).documents) == 1
+    assert len(browse.list(OTHER, corpus_id, DocumentFilter(50)).documents) == 1
     assert len(browse.chunks(OTHER, corpus_id, document, 50).chunks) == 1
     theirs = place.read.get(OTHER, corpus_id)
     mine = place.read.get(CALLER, "docs")
