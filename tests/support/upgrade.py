@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
 
 
 class Site:
-    """Pages to index, and the embedding endpoint; counts what is asked of them."""
+    """Pages to index, the embedding endpoint, both counted, and Membership: a key is its list of scopes."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -77,6 +78,11 @@ class Site:
         self.app = web.Application(client_max_size=10**8)
         self.app.router.add_get("/{name}", self._page)
         self.app.router.add_post("/v1/embeddings", self._embeddings)
+        self.app.router.add_post("/auth", self._claims)
+
+    async def _claims(self, request: web.Request) -> web.Response:
+        key = (await request.json())["api_key"]
+        return web.json_response({"caller_id": "of-a-key", "scopes": json.loads(key)})
 
     async def _page(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

@@ -24,6 +24,7 @@ from tests.support.upgrade import (
 pytestmark = pytest.mark.integration
 
 _numbers = itertools.count(1)
+METHOD = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
 
 
 # --- the previous release on this release's schema
@@ -47,6 +48,20 @@ def test_old_code_takes_jobs_through_all_stages(world: World) -> None:
     ((batch,),) = world.rows("SELECT DISTINCT batch_id FROM jobs")
     summary = world.old.http("GET", f"/orchestrator/batches/{batch}", caller=CALLER)
     assert (summary["done"], summary["failed"], summary["finished"]) == (1, 1, True)
+
+
+@pytest.mark.shows("P080")
+def test_a_list_of_scopes_binds_where_authorizer_and_function_are_new(world: World) -> None:
+    world.deploy(world.new)
+    for key, status in (("[]", 403), ('["embedding:*"]', 403), ('["orchestrator:read"]', 200)):
+        event = {"methodArn": METHOD, "headers": {"X-API-Key": key}}
+        old, new = (each.invoke("Authorizer", event)["context"] for each in (world.old, world.new))
+        for release, caller, wanted in (
+            (world.new, old, 200),
+            (world.old, new, 200),
+            (world.new, new, status),
+        ):
+            release.http("GET", "/orchestrator/jobs", caller=caller, status=wanted)
 
 
 def test_old_code_cancels_retries_and_replays(world: World) -> None:
