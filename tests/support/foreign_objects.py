@@ -75,6 +75,7 @@ PLAIN: Final = frozenset(
         # Known and unknown ones answer alike: tests/integration/test_shared_by_grant.py.
         "caller_id",
         *("mode", "offset", "min_similarity", "min_bm25", "one_per_document", "explain", "metadata"),
+        *("rerank", "filter", "highlights", "neighbours"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )
 )
