@@ -12,6 +12,7 @@ from local.cli import (
     cancel,
     chaos,
     crawls,
+    delete,
     demo,
     doctor,
     down,
@@ -74,7 +75,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, submit, search, jobs, cancel, retry, replay, trace, logs, invoke, events):
+for command in (
+    up,
+    down,
+    status,
+    submit,
+    search,
+    jobs,
+    cancel,
+    delete,
+    retry,
+    replay,
+    trace,
+    logs,
+    invoke,
+    events,
+):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 for command in (limits, doctor, demo, chaos, release):
     app.command(command.__name__.rpartition(".")[2])(command.run)

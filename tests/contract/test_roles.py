@@ -83,6 +83,13 @@ USED: Final[dict[str, Permissions]] = {
         "StateTable/mirror": {"dynamodb:GetItem", "dynamodb:UpdateItem"},
         "StateTable/caller": {"dynamodb:UpdateItem"},
         "StateTable/door": {"dynamodb:UpdateItem"},
+        # Of deletions.
+        "StateTable/progress": {"dynamodb:GetItem", "dynamodb:DeleteItem"},
+        "ContentBucket": _LIST,
+        **dict.fromkeys(
+            (f"ContentBucket/{prefix}/*" for prefix in ("uploads", "dead-letters", "progress")),
+            _READ | {"s3:DeleteObject"},
+        ),
     },
     "OrchestratorDeadLetters": {
         "ScrapeDlq": _CONSUME,
@@ -247,7 +254,10 @@ def test_a_role_writes_the_functions_own_log_and_reads_its_own_secrets(logical_i
 def test_a_role_that_reads_secrets_decrypts_with_their_key_and_no_other_does(logical_id: str) -> None:
     # The key that the stack makes for stream tokens is encrypted with aws/secretsmanager.
     reads = set(permissions(logical_id, "secretsmanager")) - {"StreamTokenKey"}
-    assert permissions(logical_id, "kms") == ({"KmsKeyArn": {"kms:Decrypt"}} if reads else {})
+    signs = (
+        {"SigningKey": {"kms:Sign", "kms:GetPublicKey"}} if "SIGNING_KEY_ID" in variables(logical_id) else {}
+    )
+    assert permissions(logical_id, "kms") == ({"KmsKeyArn": {"kms:Decrypt"}} if reads else {}) | signs
 
 
 @pytest.mark.parametrize("name", [each for each in template()["Parameters"] if each.endswith("SecretArn")])

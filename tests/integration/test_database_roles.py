@@ -26,12 +26,19 @@ pytestmark = pytest.mark.integration
 
 INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "postings", "corpus_totals")
 
-READ = ("lost_generations", "corpus_names", "corpus_grants")
+READ = ("lost_generations", "corpus_names", "corpus_grants", "tombstones")
 """Read by publishes and by what names a corpus; no one else than the owner writes them for Embedding."""
+
+_COLUMNS = {
+    "lost_generations": "upto",
+    "corpus_names": "corpus",
+    "corpus_grants": "corpus",
+    "tombstones": "generation",
+}
 
 PURGED = (
     *("outbox", "inbox", "idempotency_keys", "dead_letters", "earlier_starts", "fences"),
-    *("crawls", "page_links"),
+    *("crawls", "page_links", "tombstones"),
 )
 OLD_ROWS = (
     "INSERT INTO jobs (id, status, caller_id, url, ended_at)"
@@ -48,6 +55,7 @@ OLD_ROWS = (
     "INSERT INTO crawls (id, caller_id, kind, plan, max_pages, hosts, created_at)"
     " VALUES ('old', 'c', 'crawl', '{}', 1, '{}', now() - interval '30 days')",
     "INSERT INTO crawl_pages VALUES ('old', '', 'old', 0)",
+    "INSERT INTO tombstones VALUES ('old', 1, 'old', true, now() - interval '200 days')",
     "INSERT INTO page_links VALUES ('old', '', '', now() - interval '200 days')",
 )
 
@@ -86,7 +94,7 @@ def tables(owner_url: str) -> list[str]:
 
 
 def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embedding: Connection) -> None:
-    foreign = set(tables(database_url)) - {*INDEX, *READ}
+    foreign = set(tables(database_url)) - {*INDEX, *READ, "erasures"}
     assert {"jobs", "job_history", "outbox", "inbox", "dead_letters", "pauses"} <= foreign
     for table in foreign:
         for statement in (
@@ -100,12 +108,19 @@ def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embed
                 embedding.execute(statement.encode())
 
 
+def test_embedding_notes_what_it_erased_and_changes_no_note(embedding: Connection) -> None:
+    embedding.execute("INSERT INTO erasures VALUES ('j', 'd', 1, 1, 1, 1)")
+    for statement in ("UPDATE erasures SET chunks = 2", "DELETE FROM erasures", "TRUNCATE erasures"):
+        with pytest.raises(InsufficientPrivilege):
+            embedding.execute(statement.encode())
+
+
 @pytest.mark.parametrize("table", READ)
 def test_embedding_reads_what_only_the_owner_changes(embedding: Connection, table: str) -> None:
     assert embedding.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (0,)
     for statement in (
         f"INSERT INTO {table} DEFAULT VALUES",
-        f"UPDATE {table} SET {'upto = 9' if table == READ[0] else 'corpus = 9'}",
+        f"UPDATE {table} SET {_COLUMNS[table]} = NULL",
         f"DELETE FROM {table}",
     ):
         with pytest.raises(InsufficientPrivilege):

@@ -14,7 +14,8 @@ from psycopg.rows import dict_row
 from pydantic import ValidationError
 
 from indexmill.contracts.content import MAX_METADATA_BYTES
-from indexmill.contracts.job import Job, JobChunks, JobStatus, SubmitRequest
+from indexmill.contracts.cost import JobChunks
+from indexmill.contracts.job import Job, JobStatus, SubmitRequest
 from indexmill.contracts.messages import EmbedResult, EmbedTask, StageResult, read
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.worker import EmbedBatch

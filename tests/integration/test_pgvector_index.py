@@ -92,7 +92,7 @@ def test_a_crash_before_the_commit_leaves_the_previous_version(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(publish, "_add_totals", crash)
+        patch.setattr(publish, "add_totals", crash)
         with opened(database_url) as crashing, pytest.raises(SystemExit):
             crashing.publish([version(["third"], 2)])
     assert find(index, "first second third") == ["first", "second"]

@@ -60,6 +60,7 @@ PLAIN: Final = frozenset(
             "priority",
             "force",
             "job_type",
+            "delete",
             "budget",
             "max_age",
             "kind",

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from indexmill.contracts.content import BlobRef, Chunk, Document, PageFacts, SourceText
 from indexmill.contracts.cost import Spent
-from indexmill.contracts.crawl import CrawlRules
+from indexmill.contracts.crawl import CrawlRules, Sitemap
+from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.messages import (
     Chunked,
     ChunkTask,
@@ -17,7 +18,6 @@ from indexmill.contracts.messages import (
     EmbedTask,
     Retrying,
     ScrapeTask,
-    Sitemap,
     StageFailure,
     StageResult,
     Stored,
@@ -97,6 +97,7 @@ def samples() -> dict[str, BaseModel]:
         "a page to read despite a doubt": ScrapeTask(**_ENVELOPE, url=_URL, accept=["soft_404"]),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "a duplicate to take away": EmbedTask(**{**_EMBED, "chunk_count": 0}, chunks=[], withdraws=True),
+        "documents to erase": EmbedTask(**{**_EMBED, "chunk_count": 0}, chunks=[], erases=["d-1"]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF, page=_PAGE, source=_SOURCE, chunker="2"),
         "chunks with metadata": EmbedTask(**_EMBED, chunks=[_CHUNK], metadata={"team": "harbour"}),
         **_reports(),
@@ -144,6 +145,11 @@ def _reports() -> dict[str, BaseModel]:
         "a chunked document": report("chunking", "success", chunked=chunked),
         "a document of many chunks": report(
             "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900, source=_LONG_SOURCE)
+        ),
+        "erased documents": report(
+            "embedding",
+            "success",
+            erased=Erased(chunks=1, memberships=1, vectors=1, postings=2, left=0),
         ),
         "an embedded document": report("embedding", "success", embedded=embedded),
         "a superseded document": report("embedding", "success", embedded=superseded),

@@ -61,7 +61,7 @@ _UNSET: Final = (
     ),
     *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error"),
 )
-_NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
+_NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, "deleted": False, **_NO_RETRY}
 
 
 @dataclass

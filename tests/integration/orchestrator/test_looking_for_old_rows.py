@@ -25,14 +25,16 @@ INSERT INTO earlier_starts (job_id, attempt, caller_id, started_at)
 SELECT id, 1, 'c', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
 INSERT INTO crawls (id, caller_id, kind, plan, max_pages, hosts, created_at)
 SELECT id, 'c', 'crawl', '{}', 1, '{}', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
+INSERT INTO tombstones (id, generation, job_id, erased, at)
+SELECT id, 1, '', true, ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
 INSERT INTO page_links SELECT id, '', '', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
 """
 READ = """
 SELECT relname, coalesce(idx_tup_fetch, 0) + seq_tup_read
 FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
-TABLES = ["outbox", "inbox", "idempotency_keys", "earlier_starts", "crawls", "page_links"]
-AGES = dict.fromkeys(("payloads", "inbox", "keys", "letters", "starts", "links"), "7 days")
+TABLES = ["outbox", "inbox", "idempotency_keys", "earlier_starts", "crawls", "page_links", "tombstones"]
+AGES = dict.fromkeys(("payloads", "inbox", "keys", "letters", "starts", "links", "tombstones"), "7 days")
 
 
 @pytest.fixture

@@ -132,6 +132,7 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "GET /orchestrator/limits",
         "GET /orchestrator/jobs/{job_id}",
         "GET /orchestrator/jobs/{job_id}/history",
+        "GET /orchestrator/jobs/{job_id}/report",
         "GET /orchestrator/jobs/{job_id}/stream",
         "POST /orchestrator/jobs/{job_id}/stream-token",
         "POST /orchestrator/jobs/{job_id}/complete",

@@ -1,4 +1,4 @@
-"""Documents of one caller's corpora."""
+"""Documents of one caller's corpora: read them, delete them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from indexmill.client.transport import Transport
 
 if TYPE_CHECKING:
+    from indexmill.contracts.http_deletion import DeletionPreview, SignedReport
     from indexmill.contracts.http_documents import ChunkPage, DocumentChunk, DocumentItem, DocumentList
+    from indexmill.contracts.job import SubmitResponse
 
 _PART: Final = 1_000_000
 """Characters that one answer can have."""
 
 
 class Documents(Transport):
-    """Requests about what is published, without a question."""
+    """Requests about what is published, without a question; and deletions of it."""
 
     def documents(self, corpus_name: str, **filters: str | int | bool | None) -> DocumentList:
         """Return one page of a corpus's documents, in the order of their URLs. Raises ApiError.
@@ -81,6 +83,29 @@ class Documents(Transport):
             if start >= int(part.headers["X-Text-Length"]):
                 return "".join(parts)
 
+    def delete(self, corpus_name: str | None = None, **what: Any) -> SubmitResponse:
+        """Start the job that deletes a document and all that was made of it. Raises ApiError.
+
+        What: one of url, name (of a document without a URL), document_id. From here on nothing of before is
+        published any more; when the job is done, `deletion_report` has its signed report.
+        """
+        from indexmill.contracts.job import SubmitResponse
+
+        return self._post("/orchestrator/jobs", SubmitResponse, _deletion(corpus_name, what))
+
+    def preview_deletion(self, corpus_name: str | None = None, **what: Any) -> DeletionPreview:
+        """Return what `delete` would take away now; nothing is changed. Raises ApiError."""
+        from indexmill.contracts.http_deletion import DeletionPreview
+
+        body = {**_deletion(corpus_name, what), "dry_run": True}
+        return self._post("/orchestrator/jobs", DeletionPreview, body)
+
+    def deletion_report(self, job_id: str) -> SignedReport:
+        """Return the signed report of a deletion; not_found while it has not ended. Raises ApiError."""
+        from indexmill.contracts.http_deletion import SignedReport
+
+        return SignedReport.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/report"))
+
     def _of_corpus(self, corpus_name: str, path: str, query: dict[str, Any]) -> Any:
         sent = {
             name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -88,3 +113,8 @@ class Documents(Transport):
             if value is not None
         }
         return self._request("GET", f"/embedding/corpora/{corpus_name}/documents{path}", params=sent)
+
+
+def _deletion(corpus_name: str | None, what: dict[str, Any]) -> dict[str, Any]:
+    corpus = {} if corpus_name is None else {"corpus_name": corpus_name}
+    return {"job_type": "delete", "delete": what, **corpus}

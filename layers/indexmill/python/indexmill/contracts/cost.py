@@ -183,3 +183,15 @@ class Budget(BaseModel):
     """Of the fetched content, unpacked."""
     max_cost_usd: float | None = Field(default=None, gt=0, le=_MOST_USD)
     """The price on the receipt until then, and the model's for the chunks that are still to be embedded."""
+
+
+class JobChunks(BaseModel):
+    """Chunks of a job's document, and what became of those of the version before."""
+
+    total: int
+    reused: int
+    """Those that were embedded before, for an earlier version."""
+    embedded: int
+    """Those that were sent to the model."""
+    removed: int
+    """Those of the version before that this one does not have."""

@@ -79,6 +79,7 @@ class ErrorCode(StrEnum):
     CONTENT_EXPIRED = "content_expired", 410
     IDEMPOTENCY_CONFLICT = "idempotency_conflict", 409
     INVALID_TRANSITION = "invalid_transition", 409
+    CONFIRM_MISMATCH = "confirm_mismatch", 409
     REQUEST_TIMEOUT = "request_timeout", 408
     PAYLOAD_TOO_LARGE = "payload_too_large", 413
     RESPONSE_TOO_LARGE = "response_too_large", 413, _AFTER_ROBOTS

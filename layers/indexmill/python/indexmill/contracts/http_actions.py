@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel
 
 from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlKind
+from indexmill.contracts.http_deletion import DeletionPreview
 from indexmill.contracts.identity import CorpusName, Identifier
 from indexmill.contracts.job import ONLY_WHEN_KNOWN, JobError, JobStatus
 from indexmill.contracts.pipeline import StageName
@@ -260,3 +261,7 @@ class DryRun(BaseModel):
     """Jobs of the caller that are pending now."""
     max_pending: int
     """How many may be."""
+
+
+class Tried(RootModel[DryRun | DeletionPreview]):
+    """Answer of a dry run: of a submit, or of a deletion."""

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from indexmill.contracts.content import MAX_INTEGER, Chunk, Content, Count, Metadata, Unchanged
-from indexmill.contracts.cost import Budget, Receipt
+from indexmill.contracts.cost import Budget, JobChunks, Receipt
 from indexmill.contracts.crawl import CrawlRequest, CrawlRules
 from indexmill.contracts.errors import is_code
+from indexmill.contracts.http_deletion import Deletion
 from indexmill.contracts.identity import (
     CALLER_ID,
     Accept,
@@ -106,18 +107,6 @@ class DuplicateOf(BaseModel):
     url: str
 
 
-class JobChunks(BaseModel):
-    """Chunks of a job's document, and what became of those of the version before."""
-
-    total: int
-    reused: int
-    """Those that were embedded before, for an earlier version."""
-    embedded: int
-    """Those that were sent to the model."""
-    removed: int
-    """Those of the version before that this one does not have."""
-
-
 class Job(BaseModel):
     """One document on its way into a corpus."""
 
@@ -181,6 +170,8 @@ class Job(BaseModel):
     chunks: JobChunks | None = Field(**ONLY_WHEN_KNOWN)
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """What it used so far, when that was asked for."""
+    deleted_at: datetime | None = Field(**ONLY_WHEN_KNOWN)
+    """When its document was deleted: of the job, ids, times and codes are left."""
 
 
 MAX_URLS: Final = 100
@@ -199,7 +190,7 @@ Code = Annotated[Identifier, AfterValidator(_known)]
 
 
 class SubmitRequest(BaseModel):
-    """Exactly one of `url`, `urls` and `content`."""
+    """Exactly one of `url`, `urls` and `content`; with the job type `delete` it is `delete`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -217,7 +208,9 @@ class SubmitRequest(BaseModel):
     """A document without a URL."""
     corpus_name: CorpusName | None = None
     """None means the corpus "default"."""
-    job_type: Literal["index"] = "index"
+    job_type: Literal["index", "delete"] = "index"
+    delete: Deletion | None = None
+    """Which documents of the corpus a job of the type `delete` takes away."""
     priority: int = Field(default=50, ge=0, le=100)
     """Higher starts earlier among the caller's own jobs."""
     depends_on: list[str] = Field(default_factory=list, max_length=MAX_DEPENDENCIES)
@@ -243,6 +236,11 @@ class SubmitRequest(BaseModel):
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
+        if (self.job_type == "delete") != (self.delete is not None):
+            raise ValueError('Send delete with "job_type": "delete", and only then.')
+        if self.delete is not None:
+            self._check_deletion()
+            return self
         if [self.url, self.urls, self.content].count(None) != 2:
             raise ValueError("Send exactly one of url, urls and content.")
         if self.kind in ("crawl", "sitemap") and self.url is None:
@@ -254,6 +252,11 @@ class SubmitRequest(BaseModel):
         if self.max_age and (self.force or self.content is not None):
             raise ValueError("max_age is for pages: send it without force and content.")
         return self
+
+    def _check_deletion(self) -> None:
+        taken = {"job_type", "delete", "corpus_name", "dry_run", "on_behalf_of"}
+        if more := sorted(self.model_fields_set - taken):
+            raise ValueError(f"A deletion takes no {more[0]}.")
 
     @property
     def rules(self) -> CrawlRules:

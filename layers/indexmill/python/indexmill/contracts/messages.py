@@ -32,6 +32,7 @@ from indexmill.contracts.content import (
 )
 from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules, Sitemap
+from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.identity import Accept
 
 MessageT = TypeVar("MessageT", bound="Message")
@@ -153,11 +154,13 @@ class EmbedTask(Message):
     page: PageFacts | None = None
     metadata: dict[str, str] | None = None
     """Replaces what the document has; None leaves it."""
+    erases: list[str] | None = None
+    """Documents to erase in place of that; what a newer generation published of them stays."""
 
     @model_validator(mode="after")
     def _more_is_newer(self) -> Self:
-        # An older release would lose the metadata: it leaves the message to a newer one.
-        if self.metadata is not None:
+        # An older release would lose it: it leaves the message to a newer one.
+        if self.metadata is not None or self.erases is not None:
             self.schema_name, self.msg_version = "indexmill.embed.v2", 2
         return self
 
@@ -227,10 +230,10 @@ class StageResult(Message):
     One subclass per stage adds the output; `stage` is the discriminator.
     """
 
-    schema_name: Literal["indexmill.result.v1", "indexmill.result.v2"] = Field(
+    schema_name: Literal["indexmill.result.v1", "indexmill.result.v2", "indexmill.result.v3"] = Field(
         default="indexmill.result.v1", alias="schema"
     )
-    msg_version: Literal[1, 2] = 1  # type: ignore[assignment]
+    msg_version: Literal[1, 2, 3] = 1  # type: ignore[assignment]
     stage: str
     status: Literal["success", "failed", "retrying"]
     failure: StageFailure | None = None
@@ -252,6 +255,8 @@ class StageResult(Message):
     def _is_complete(self) -> Self:
         if {"success": self.output, "failed": self.failure, "retrying": self.retrying}[self.status] is None:
             raise ValueError("a result has its stage's output, a failure, or the time of the next try")
+        if isinstance(self.output, Erased):  # The release before would take the job for done.
+            self.schema_name, self.msg_version = "indexmill.result.v3", 3
         return self
 
 
@@ -305,11 +310,13 @@ class EmbedResult(StageResult):
 
     stage: Literal["embedding"] = "embedding"
     embedded: Embedded | None = None
+    erased: Erased | None = None
+    """In place of that, when it was asked for."""
 
     @property
-    def output(self) -> Embedded | None:
-        """Return counts, model, and whether the document was published."""
-        return self.embedded
+    def output(self) -> Embedded | Erased | None:
+        """Return counts, model, and whether the document was published; or what was removed."""
+        return self.embedded or self.erased
 
 
 _ANY_RESULT: Final[TypeAdapter[StageResult]] = TypeAdapter(

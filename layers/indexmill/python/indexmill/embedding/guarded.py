@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import pybreaker
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, failure
+from indexmill.contracts.http_deletion import Erased
 from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,
@@ -162,6 +163,10 @@ class GuardedIndex:
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document."""
         return self.breaker.call(lambda: self.index.publish(versions))
+
+    def erase(self, job_id: str, document_ids: Sequence[str], generation: int) -> Erased:
+        """Erase the documents; return what there was."""
+        return self.breaker.call(lambda: self.index.erase(job_id, document_ids, generation))
 
     def corpus_exists(self, corpus: str | Named) -> bool:
         """Return whether the corpus was ever submitted to, as far as is known."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from indexmill.contracts.content import Chunk, PageFacts, SourceText
+from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.http_search import Neighbour, SearchFilter
 from indexmill.contracts.messages import Target
 
@@ -203,6 +204,13 @@ class VectorIndex(Protocol):
         when it is new. Notes the removed chunks, and since when search sees it, in each version.
         Raises PermanentError(vector_rejected, dimension_mismatch) when one cannot be kept; then nothing of
         the call is visible.
+        """
+        ...
+
+    def erase(self, job_id: str, document_ids: Sequence[str], generation: int) -> Erased:
+        """Erase the documents, but for what a newer generation published of them; return what there was.
+
+        Asked again for the same job and documents it returns the same.
         """
         ...
 

@@ -145,10 +145,17 @@ class EmbedBatch:
                 reporter.poison(position)
                 continue
             try:
-                works.append(resolve(position, delivery.message, self.blobs))
+                if delivery.message.erases is not None:
+                    self._erase(position, delivery.message, reporter)
+                else:
+                    works.append(resolve(position, delivery.message, self.blobs))
             except IndexmillError as error:
                 reporter.error(position, error)
         return works
+
+    def _erase(self, position: int, task: EmbedTask, reporter: Reporter) -> None:
+        erased = self.index.erase(task.job_id or "", task.erases or [], task.generation)
+        reporter.success(position, erased=erased)
 
     def _run(self, group: Sequence[Work], reporter: Reporter) -> None:
         deadline = min(reporter.deliveries[work.position].deadline for work in group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
@@ -91,6 +92,16 @@ class OrchestratorResultsSettings(OrchestratorSettings):
     callbacks_dlq_url: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Days for which others keep what a deletion leaves to them."""
+
+    raw: int
+    logs: int
+    audit: int
+    backups: int
+
+
 class OrchestratorSweeperSettings(OrchestratorSettings):
     """orchestrator/sweeper."""
 
@@ -109,6 +120,18 @@ class OrchestratorSweeperSettings(OrchestratorSettings):
     embedding_dimension: int
     payload_retention_days: int = 7
     state_table: str
+    bucket_name: str
+    signing_key_id: str
+    raw_retention_days: int = 400
+    log_retention_days: int = 30
+    audit_retention_days: int = 400
+    database_backup_days: int = 7
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        """Return what reports of deletions say about the rest."""
+        days = (self.raw_retention_days, self.log_retention_days)
+        return Lifetimes(*days, self.audit_retention_days, self.database_backup_days)
 
 
 class OrchestratorDeadLettersSettings(OrchestratorSettings):

@@ -5,7 +5,7 @@ Parts of one Lambda function alone are imported where it is built, so that no co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
@@ -135,6 +135,7 @@ def build_api(settings: OrchestratorApiSettings) -> Handler:
 def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
     """Build what the routes of orchestrator/api call."""
     from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
+    from indexmill.orchestrator.actions.delete import DeleteDocuments
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
     from indexmill.orchestrator.adapters.aws import LambdaScraper, S3Uploads
@@ -181,6 +182,9 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         CancelBatch(store, relay, clock, cancels),
         RetryJobs(store, relay),
         ReplayJobs(store, relay),
+        DeleteDocuments(
+            store, relay, clock, cancels, settings.corpus_isolation, submit.allowed_private_hosts, key
+        ),
         limits,
         RecordAlias(store),
         clock,
@@ -275,10 +279,13 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     """Build orchestrator/sweeper."""
     from datetime import timedelta
 
-    from indexmill.orchestrator.adapters.aws import LambdaIndexBuilder, LambdaSwitch
+    from indexmill.orchestrator.adapters.aws import LambdaIndexBuilder, LambdaSwitch, ProgressItems, S3Objects
     from indexmill.orchestrator.store.sweep import Retention, SweepStore
+    from indexmill.orchestrator.sweeper.deletions import ReportDeletions
     from indexmill.orchestrator.sweeper.sweep import Mirror
+    from indexmill.platform.aws.signing import Signer
     from indexmill.platform.aws.sqs_queue import SqsBacklog
+    from indexmill.platform.aws.state_table import StateTable
     from indexmill.platform.breakers import BreakerStates
 
     database, clock = build_database(settings), SystemClock()
@@ -302,7 +309,17 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
         dimension=settings.embedding_dimension,
     )
     keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
-    sweep = assemble_sweeper(build_parts(settings, database), own, keep)
+    parts = build_parts(settings, database)
+    deletions = ReportDeletions(
+        parts.store,
+        S3Objects(settings.bucket_name),
+        ProgressItems(StateTable(settings.state_table, clock)),
+        Signer(settings.signing_key_id),
+        keep.tombstones,
+        settings.lifetimes,
+        (settings.embedding_model, settings.embedding_dimension),
+    )
+    sweep = assemble_sweeper(parts, own, keep, deletions)
 
     def handle(_event: dict[str, Any], _context: object) -> dict[str, Any]:
         return dict(sweep())
@@ -310,7 +327,12 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     return handle
 
 
-def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
+def assemble_sweeper(
+    parts: Parts,
+    own: SweepParts,
+    keep: Retention | None = None,
+    deletions: Callable[[], int] | None = None,
+) -> SweepJobs:
     """Put the sweeper's parts together."""
     from indexmill.orchestrator.store.sweep import Retention
     from indexmill.orchestrator.sweeper.rescue import CountMessages, Rescue
@@ -329,4 +351,5 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
         mirror=MirrorCallers(own.store, own.mirror),
         other_models=FindOtherModels(own.store, own.model, own.dimension, observability, own.clock),
         observability=observability,
+        deletions=deletions,
     )

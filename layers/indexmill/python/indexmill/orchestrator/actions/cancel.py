@@ -49,6 +49,8 @@ class CancelJob:
             locked = tx.lock_job(ctx.caller_id, job_id)
             if locked is None:
                 raise unknown_job()
+            if locked.state.job_type == "delete":
+                raise _refused("A deletion cannot be stopped: what it takes away is fenced out already.")
             if _is_canceled(locked):
                 return read_job(tx, ctx.caller_id, job_id), [], {job_id: locked.state.attempt}
             if locked.state.status.terminal:
@@ -56,9 +58,9 @@ class CancelJob:
             (state,) = with_visibility(tx, [locked.state])
             if state.visible:
                 raise _refused("The document is published already.", "The job will be done in a moment.")
-            _cancel(tx, [locked], reason, at, request_id or None)
+            fail_canceled(tx, [locked], reason, at, request_id or None)
             messages = admit(tx, [ctx.caller_id])
-            return read_job(tx, ctx.caller_id, job_id), messages, _fetching([locked])
+            return read_job(tx, ctx.caller_id, job_id), messages, in_first_stage([locked])
 
         job, messages, fetching = self.store.transaction(work)
         # After the commit: a job whose cancel failed must be fetched.
@@ -104,8 +106,8 @@ class CancelBatch:
             states = {state.job_id: state for state in with_visibility(tx, [each.state for each in jobs])}
             chosen = [each for each in jobs if not states[each.state.job_id].visible]
             spared.update(each.state.job_id for each in jobs if states[each.state.job_id].visible)
-            _cancel(tx, chosen, reason, at, request_id or None)
-            fetching.update(_fetching(chosen))
+            fail_canceled(tx, chosen, reason, at, request_id or None)
+            fetching.update(in_first_stage(chosen))
             return bool(jobs)
 
         while self.store.transaction(work):
@@ -116,12 +118,15 @@ class CancelBatch:
         self.relay.send(self.store.transaction(lambda tx: admit(tx, [ctx.caller_id])))
 
 
-def _fetching(jobs: Sequence[LockedJob]) -> dict[str, int]:
+def in_first_stage(jobs: Sequence[LockedJob]) -> dict[str, int]:
     """Return the attempts of the jobs that a worker of the first stage may have, by id."""
     return {each.state.job_id: each.state.attempt for each in jobs if each.state.status.value == FIRST}
 
 
-def _cancel(tx: JobsTx, jobs: Sequence[LockedJob], reason: str, at: datetime, request_id: str | None) -> None:
+def fail_canceled(
+    tx: JobsTx, jobs: Sequence[LockedJob], reason: str, at: datetime, request_id: str | None
+) -> None:
+    """Fail locked jobs with the code `canceled` and close their documents to what they might publish."""
     if not jobs:
         return
     statuses = {each.state.job_id: each.state.status for each in jobs}

@@ -46,6 +46,10 @@ class ReplayJobs:
         ctx.require_values({"job_type": original.job.job_type})
         if not original.job.status.terminal:
             raise CallerError(ErrorCode.INVALID_TRANSITION, "Only a job that has ended can be replayed.")
+        if original.deleted or original.job.job_type == "delete":
+            raise CallerError(
+                ErrorCode.INVALID_TRANSITION, "What was deleted is submitted again, not replayed."
+            )
         if original.job.kind == "sitemap":
             raise CallerError(ErrorCode.INVALID_TRANSITION, "A sitemap is submitted again, not replayed.")
         given = is_given(original.target.url)

@@ -93,6 +93,8 @@ class RetryJobs:
                 return read_job(tx, caller_id, job_id), []
             if state.status is not JobStatus.FAILED:
                 raise _refused(f"Only a failed job can be retried; this one is {state.status.value}.")
+            if locked.deleted:
+                raise _refused("Its document was deleted.", "Submit it again.")
             usage, overall, pending = tx.usage(caller_id, admission_tier(ctx))
             check_pending(pending, 1, usage, tx.limits, overall, tx.pace())
             blocked = is_blocked(tx, job_id)

@@ -15,6 +15,7 @@ from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.orchestrator.submission.uploads import Uploaded
 from indexmill.platform.aws.clients import LazyClient
+from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
 
 _SCRAPE_PATH: Final = "/scraper/scrape"
 _OK: Final = 200
@@ -22,6 +23,7 @@ _LONGEST_S: Final = 60.0
 """More than a gateway waits: a second try would fetch the page again."""
 _ON: Final = ("Enabled", "Enabling", "Creating")
 _OFF: Final = ("Disabled", "Disabling")
+_NO_OBJECT: Final = ("NoSuchKey", "404")
 _UNKNOWN: Final = "application/octet-stream"
 
 
@@ -120,6 +122,57 @@ def _scrape_event(ctx: CallerContext, body: Mapping[str, Any], request_id: str) 
     }
 
 
+class S3Objects:
+    """Objects of one bucket that a deletion takes away. Calls raise TransientError(storage_unavailable)."""
+
+    def __init__(self, bucket: str, s3: Any | None = None) -> None:
+        """The client is made on first use."""
+        self._bucket = bucket
+        self._s3 = s3 or LazyClient("s3")
+
+    def remove(self, key: str) -> int:
+        """Delete the object; return whether it was there, as 0 or 1."""
+        found = self.count(key)
+        if found:
+            try:
+                self._s3.delete_object(Bucket=self._bucket, Key=key)
+            except (BotoCoreError, ClientError) as error:
+                raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "An object cannot be deleted.") from error
+        return found
+
+    def count(self, key: str) -> int:
+        """Return whether it is there, as 0 or 1."""
+        try:
+            self._s3.head_object(Bucket=self._bucket, Key=key)
+        except (BotoCoreError, ClientError) as error:
+            if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in _NO_OBJECT:
+                return 0
+            raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "An object cannot be looked for.") from error
+        return 1
+
+
+class ProgressItems:
+    """Items of the state table that a deletion takes away; raises TransientError(storage_unavailable)."""
+
+    def __init__(self, table: StateTable) -> None:
+        """`table` is the one of progress."""
+        self._table = table
+
+    def remove(self, key: str) -> int:
+        """Delete the item; return whether it was there, as 0 or 1."""
+        try:
+            return int(self._table.delete(key))
+        except StoreUnavailable as error:
+            raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "An item cannot be deleted.") from error
+
+    def count(self, key: str) -> int:
+        """Return whether it is there, as 0 or 1."""
+        try:
+            return int(self._table.get(key, consistent=True, expired=True) is not None)
+        except StoreUnavailable as error:
+            raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "An item cannot be looked for.") from error
+
+
 class S3Uploads:
     """Objects in one bucket."""
 
@@ -150,7 +203,7 @@ class S3Uploads:
         try:
             found = self._s3.head_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED")
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
+            if error.response.get("Error", {}).get("Code") in _NO_OBJECT:
                 return None
             raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "Uploads cannot be read.") from error
         except BotoCoreError as error:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Response
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 
 from indexmill.contracts.content import UploadGrant, UploadRequest
 from indexmill.contracts.errors import TransientError
@@ -18,13 +18,14 @@ from indexmill.contracts.http_actions import (
     BatchSummary,
     CallerLimits,
     CancelRequest,
-    DryRun,
     JobDiff,
     JobHistory,
     ReplayRequest,
     RetryReport,
     RetryRequest,
+    Tried,
 )
+from indexmill.contracts.http_deletion import SignedReport
 from indexmill.contracts.identity import CallerContext, CorpusName, UrlText
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import (
@@ -42,6 +43,7 @@ from indexmill.contracts.job import (
 from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
 from indexmill.contracts.pipeline import StageName
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
+from indexmill.orchestrator.actions.delete import DeleteDocuments
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.queries.jobs import ReadHistory, ReadJobs, poll_after_s
@@ -68,7 +70,7 @@ ADD_WORK = [
 """Methods and paths of the requests that start jobs."""
 _READ, _WRITE = scoped("orchestrator:read"), scoped("orchestrator:write")
 _MAX_BODY = 256 * 1024
-_TRIED: dict[int | str, dict[str, Any]] = {200: {"model": DryRun, "description": "It was a dry run."}}
+_TRIED: dict[int | str, dict[str, Any]] = {200: {"model": Tried, "description": "It was a dry run."}}
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -122,6 +124,7 @@ class Api:
     cancel_batch: CancelBatch
     retry: RetryJobs
     replays: ReplayJobs
+    delete: DeleteDocuments
     limits: ShowLimits
     record_alias: RecordAlias
     clock: Clock
@@ -169,7 +172,11 @@ def _with_aliases(api: Api) -> Any:
 async def _tried(
     api: Api, ctx: CallerContext, body: SubmitRequest, request_id: str, key: str | None
 ) -> Response:
-    found = await asyncio.to_thread(api.try_out, ctx, body, request_id, key)
+    found: BaseModel
+    if body.delete is not None:
+        found = api.delete.preview(ctx, body)
+    else:
+        found = await asyncio.to_thread(api.try_out, ctx, body, request_id, key)
     return Response(found.model_dump_json(), media_type="application/json")
 
 
@@ -193,13 +200,13 @@ def routes(api: Api) -> APIRouter:
     async def submit(
         body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
     ) -> SubmitResponse | Response:
-        """Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL.
+        """Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL; or delete one.
 
         Under one `Idempotency-Key` that is done once in 24 hours. With `dry_run` nothing is accepted.
         """
         if body.dry_run:
             return await _tried(api, ctx, body, request_id, idempotency_key)
-        return api.submit(ctx, body, request_id, idempotency_key)
+        return (api.submit if body.delete is None else api.delete)(ctx, body, request_id, idempotency_key)
 
     @router.get("/jobs", summary="List the caller's jobs, newest first", openapi_extra=_READ)
     @router.get("/jobs/", include_in_schema=False, openapi_extra=_READ)
@@ -264,6 +271,11 @@ def _add_job_resources(router: APIRouter, api: Api) -> None:
     async def get_history(job_id: str, ctx: Caller) -> JobHistory:
         """Return every transition, and whether the chain of their hashes is intact."""
         return api.history(ctx, job_id)
+
+    @router.get("/jobs/{job_id}/report", summary="What a deletion removed, signed", openapi_extra=_READ)
+    async def report(job_id: str, ctx: Caller) -> SignedReport:
+        """Return the report of a deletion that has ended, as a DSSE envelope; 404 before that."""
+        return SignedReport.model_validate(api.delete.report(ctx, job_id))
 
     @router.post(
         COMPLETE.removeprefix(_PREFIX), summary="A stage's report (internal callers)", openapi_extra=_WRITE

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from indexmill.contracts.cost import SHARED, Amounts, Prices, Spent, total
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, ScrapeResult, StageResult
 from indexmill.contracts.pipeline import BY_NAME
@@ -80,8 +81,8 @@ class Recorder:
             self.meter.paid(due)
         for result, change in zip(results, changes, strict=True):
             self._report(result, change)
-            if result.spent is not None and change.verdict is Verdict.REDISPATCH:
-                # Work that was fenced out is on no receipt by itself. A late result may be a copy of one that
+            if result.spent is not None and change.verdict in (Verdict.REDISPATCH, Verdict.CONTINUE):
+                # Work that moves no job is on no receipt by itself. A late result may be a copy of one that
                 # counts already, so nothing of it is added.
                 self.meter.add({name: getattr(result.spent, name) for name in SHARED})
         return changes
@@ -147,6 +148,11 @@ def apply_results(
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
         settle_dependents(tx, awaited)
     more = [_redispatch(tx, batch.states[job_id], each) for job_id, each in batch.redispatch.items()]
+    if batch.erased:
+        # Few jobs delete: what they need is loaded then.
+        from indexmill.orchestrator.results.deletions import erased_part
+
+        more += [row for each in batch.erased for row in erased_part(tx, *each, decide.make_id())]
     callers = {batch.states[job_id].target.caller_id for job_id in ended} | grown
     if tx.limits.rates.is_limited:
         callers |= set(release(tx))
@@ -223,6 +229,8 @@ class ResultBatch:
     """Until when a job's stage waits, by job id."""
     redispatch: dict[str, Change] = field(default_factory=dict)
     """Stages whose message is redispatched, by job id."""
+    erased: list[tuple[JobState, Erased]] = field(default_factory=list)
+    """Parts of deletions that are done."""
     stale: list[StageResult] = field(default_factory=list)
     """Of earlier attempts."""
     pages: list[ReadPage] = field(default_factory=list)
@@ -243,6 +251,8 @@ class ResultBatch:
             self.stale.append(result)
         elif state is not None and change.redispatch is not None:
             self.redispatch[state.job_id] = change
+        elif state is not None and change.erased is not None:
+            self.erased.append((state, change.erased))
         elif state is not None and change.retrying is not None:
             self.retries[state.job_id] = change.retrying
         elif state is not None and change.moves:

@@ -12,6 +12,7 @@ from indexmill.contracts.errors import GONE, ErrorCode
 from indexmill.contracts.identity import new_id
 from indexmill.contracts.job import JobError, JobStatus, PageChange
 from indexmill.contracts.messages import (
+    EmbedResult,
     Message,
     ScrapeResult,
     StageFailure,
@@ -67,6 +68,9 @@ class Decider:
             result_attempt=result.attempt,
             success=result.status != "failed",
         )
+        if change.verdict is Verdict.ADVANCE and state.job_type == "delete" and result.retrying is None:
+            erased = result.erased if isinstance(result, EmbedResult) else None
+            return Change(Verdict.CONTINUE, state.status, erased=erased) if erased else _LATE
         if change.verdict is Verdict.ADVANCE and change.status is not None:
             return self._success(change.status, state, result)
         return self._failure(state, result) if change.moves else replace(change, status=state.status)

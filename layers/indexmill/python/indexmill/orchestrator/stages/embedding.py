@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from indexmill.contracts.content import PageFacts
-from indexmill.contracts.job import EmbeddedResult, JobChunks
+from indexmill.contracts.cost import JobChunks
+from indexmill.contracts.job import EmbeddedResult
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
 from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState
@@ -45,8 +46,25 @@ def withdrawal(message_id: str, state: JobState, before: StageResult) -> EmbedTa
 
 def renew(state: JobState, payload: str, message_id: str, attempt: int, generation: int) -> EmbedTask:
     """Return the kept message with new ids, that generation and the job's target of today."""
-    ids: dict[str, Any] = {"message_id": message_id, "attempt": attempt, "generation": generation}
-    return read_kept(EmbedTask, payload, **ids, target=state.target)
+    ids: dict[str, Any] = {"message_id": message_id, "attempt": attempt, "target": state.target}
+    if state.job_type == "delete":
+        # What was published since must stay.
+        return read_kept(EmbedTask, payload, **ids)
+    return read_kept(EmbedTask, payload, **ids, generation=generation)
+
+
+def erasure(message_id: str, state: JobState, documents: list[str], generation: int) -> EmbedTask:
+    """Return the message that erases documents up to a generation."""
+    return EmbedTask(
+        message_id=message_id,
+        job_id=state.job_id,
+        attempt=state.attempt,
+        target=state.target,
+        generation=generation,
+        chunks=[],
+        chunk_count=0,
+        erases=documents,
+    )
 
 
 def facts(state: JobState, result: StageResult) -> Change:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import Document, PageFacts
-from indexmill.contracts.job import JobChunks, PageChange, ScrapedResult
+from indexmill.contracts.cost import JobChunks
+from indexmill.contracts.job import PageChange, ScrapedResult
 from indexmill.contracts.messages import (
     ScrapeResult,
     ScrapeTask,

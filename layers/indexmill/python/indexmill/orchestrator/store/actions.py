@@ -29,6 +29,8 @@ class LockedJob:
     ended_at: datetime | None
     job_type: str
     replay_of: str | None = None
+    deleted: bool = False
+    """Whether its document was deleted since: nothing of it may come back."""
     stored: Stored | None = None
     """Its raw content, as far as that is known."""
 
@@ -49,6 +51,8 @@ class Original:
     accept: Accept = None
     """Doubts despite which its page is read."""
     metadata: dict[str, str] | None = None
+    deleted: bool = False
+    """Whether its document was deleted since."""
 
 
 class Actions:
@@ -102,7 +106,7 @@ class Actions:
 
 def as_locked_job(row: Row) -> LockedJob:
     """Return the job as job actions see it."""
-    columns = ("failed_stage", "resume_stage", "forced", "ended_at", "job_type", "replay_of")
+    columns = ("failed_stage", "resume_stage", "forced", "ended_at", "job_type", "replay_of", "deleted")
     named = {name: row[name] for name in columns}
     return LockedJob(as_state(row), error_of(row), **named, stored=_stored(row))
 
@@ -118,6 +122,7 @@ def as_original(row: Row) -> Original:
         payload_digest=row["payload_digest"],
         accept=row["accept"],
         metadata=row["metadata"],
+        deleted=row["deleted"],
     )
 
 

@@ -1,14 +1,19 @@
 -- Statements of job actions.
 
+-- Deleted, or about to be.
+-- fragment: is_deleted
+(deleted_at IS NOT NULL OR EXISTS (
+    SELECT FROM tombstones WHERE tombstones.id IN (jobs.document_id, jobs.corpus_key) AND at >= jobs.created_at)) AS deleted
+
 -- name: lock_job
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, job_type
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, {{is_deleted}}
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 
 -- Jobs of a batch that have not ended.
 -- name: lock_batch
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, job_type
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, {{is_deleted}}
 FROM jobs WHERE batch_id = %(batch_id)s AND caller_id = %(caller_id)s AND status NOT IN ('done', 'failed')
 ORDER BY id LIMIT %(most)s FOR UPDATE
 
@@ -74,5 +79,5 @@ INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claime
 SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{until_admission}} FROM job
 
 -- name: original
-SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous, accept
+SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous, accept, {{is_deleted}}
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s

@@ -22,6 +22,7 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, despite the same
 -- doubts (accept), is not empty since it was a duplicate, and its links are known where they are wanted, and not deleted
 -- (Retention.links) before the job ends. What the release before published has no digest: it is processed again.
+-- A crawl adds no page that was deleted since it began.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- Nothing is inserted either when the corpus of the name has another key than the one that the documents' ids are made of;
 -- each row has the right one. The pages of a crawl and replays stay with the corpus of their first job (owner NULL).
@@ -39,6 +40,9 @@ WITH named AS MATERIALIZED (
              expected_by, given, site, eligible_at)
     WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
         AND (SELECT key FROM named) = %(corpus_key)s
+        AND NOT EXISTS (
+            SELECT FROM (SELECT created_at FROM crawls WHERE id = %(batch_id)s OFFSET 0) AS crawl JOIN tombstones ON
+                tombstones.id IN (document_id, %(corpus_key)s) AND tombstones.at > crawl.created_at)
 ), before AS (
     SELECT one.document_id, version.*
     FROM (SELECT DISTINCT document_id FROM new) AS one

@@ -21,6 +21,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.store.actions import Actions
 from indexmill.orchestrator.store.admission import Admission, JobLimits, PaceCache
 from indexmill.orchestrator.store.crawls import Crawls
+from indexmill.orchestrator.store.deletions import Deletions
 from indexmill.orchestrator.store.duplicates import Duplicates
 from indexmill.orchestrator.store.queries import Queries
 from indexmill.orchestrator.store.results import Results
@@ -60,7 +61,7 @@ class DeadLetter:
     """The queue's own id of the message: kept once, however often it is delivered."""
 
 
-class JobsTx(Admission, Results, Duplicates, Crawls, Actions, Queries, Counts):
+class JobsTx(Admission, Results, Duplicates, Crawls, Actions, Deletions, Queries, Counts):
     """Row operations of all acts on one connection, in its transaction when there is one.
 
     They decide nothing; each is one statement. Rows that are locked stay locked until the commit.

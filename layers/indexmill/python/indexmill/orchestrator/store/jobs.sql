@@ -27,8 +27,8 @@ status = 'pending' AND (blocked_by IS NULL OR blocked_by = 'capacity')
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents, budget, previous, mark_stale, accept, batch_id, kind, determinism->>'content_sha256' AS content_sha256,
-    metadata, determinism->'page' AS page
+    generation, has_dependents, budget, previous, mark_stale, accept, batch_id, kind, job_type,
+    determinism->>'content_sha256' AS content_sha256, metadata, determinism->'page' AS page
 
 -- The name that the job's corpus has now. A job keeps the one that it was submitted with.
 -- fragment: current_name
@@ -39,7 +39,7 @@ id, status, url, {{current_name}} AS corpus_name, failed_stage, error, created_a
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
     page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes, duplicate_of,
     metadata, determinism->>'searchable_at' AS searchable_at, determinism->'generation' AS generation,
-    determinism->'chunks' AS chunks
+    determinism->'chunks' AS chunks, deleted_at
 
 -- name: claim
 UPDATE outbox SET claimed_until = now() + interval '{{claim_s}} seconds'

@@ -184,7 +184,7 @@ def as_job(row: Row) -> Job:
             "status": status,
             "error": error,
             "user_message": user_message(
-                status, error, row["kind"], duplicate=row["duplicate_of"] is not None
+                status, error, row["kind"], row["job_type"], duplicate=row["duplicate_of"] is not None
             ),
             "progress": progress(status, row["failed_stage"]),
             "attempts": row["tries"] or (error.attempts if error else None),

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from indexmill.contracts.content import Unchanged
 from indexmill.contracts.cost import Amounts, Budget, Spent
+from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.job import DuplicateOf, JobError, JobStatus, PageChange
 from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
 from indexmill.orchestrator.store.rows import JobState, OutboxRow, Previous, Row
@@ -33,6 +34,8 @@ class Verdict(StrEnum):
     """The stage is current and waits for its next try: that is recorded, the state stays."""
     REDISPATCH = "redispatch"
     """The stage is current and was fenced out by another job's end: its message is redispatched."""
+    CONTINUE = "continue"
+    """The stage is current and did a part of its work: that is recorded, and the next part follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Change:
     outbox: tuple[OutboxRow, ...] = ()
     """The next stage's message, and those of jobs that are admitted in an ended job's place."""
     retrying: Retrying | None = None
+    erased: Erased | None = None
+    """Part of a deletion that is done."""
     redispatch: str | None = None
     """Id of the copy of the current stage's message that goes out, same attempt."""
     tokens: int | None = None
@@ -241,6 +246,7 @@ def as_state(row: Row) -> JobState:
         generation=row["next_generation"],
         title=row["title"],
         content_sha256=row["content_sha256"],
+        job_type=row["job_type"],
         mark_stale=row["mark_stale"],
         accept=row["accept"],
         metadata=row["metadata"],

@@ -94,6 +94,8 @@ class JobState:
     """What it is in a crawl: `crawl` for the first page, `sitemap`, or `page`."""
     crawl_id: str | None = None
     """Of the crawl that it belongs to."""
+    job_type: str = "index"
+    """`index`, or `delete`."""
     mark_stale: bool = False
     """Whether the document becomes stale when its page is gone."""
     accept: Accept = None

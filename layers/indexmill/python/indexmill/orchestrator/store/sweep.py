@@ -76,6 +76,9 @@ class Retention:
     idempotency_keys: timedelta = timedelta(days=1)
     earlier_starts: timedelta = timedelta(hours=1)
     """The longest window of a quota."""
+    tombstones: timedelta = timedelta(days=90)
+    """Longer than a message of before can be sent again: 14 days in a queue and its dead-letter queue, 14 as
+    a dead letter, 14 after that was sent again; and longer than a backup is kept (35 days)."""
     links: timedelta = timedelta(days=120)
     """Of pages, after a crawl used them last; a new job relies on those that were used in the last 90 days,
     and has to end within the other 30."""
@@ -250,6 +253,7 @@ class SweepStore:
             "letters": keep.dead_letters,
             "starts": keep.earlier_starts,
             "links": keep.links,
+            "tombstones": keep.tombstones,
             "limit": limit,
         }
 

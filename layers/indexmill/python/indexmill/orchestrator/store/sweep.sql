@@ -16,7 +16,9 @@ WHERE status = ANY(%(stages)s) AND NOT EXISTS (
     WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
         AND o.parked_at IS NULL AND (o.sent_at IS NULL OR o.sent_at > %(before)s)
     OFFSET 0
-)
+) AND NOT (job_type = 'delete' AND EXISTS (
+    SELECT FROM deletions WHERE deletions.job_id = jobs.id AND erased_at IS NOT NULL OFFSET 0
+))
 GROUP BY status
 
 -- name: last_counts
@@ -163,6 +165,9 @@ UNION ALL SELECT 'fences', EXISTS (
     SELECT FROM documents WHERE fenced_at {{since_ever}} AND fenced_at < now() - %(inbox)s::interval
 )
 UNION ALL SELECT 'crawls', EXISTS (SELECT FROM {{old_crawls}})
+UNION ALL SELECT 'tombstones', EXISTS (
+    SELECT FROM tombstones WHERE at {{since_ever}} AND at < now() - %(tombstones)s::interval
+)
 UNION ALL SELECT 'page_links', EXISTS (
     SELECT FROM page_links WHERE used_at {{since_ever}} AND used_at < now() - %(links)s::interval
 )
@@ -226,6 +231,13 @@ WITH old AS (
     DELETE FROM crawls USING old WHERE crawls.id = old.id
 )
 DELETE FROM crawl_pages USING old WHERE crawl_pages.crawl_id = old.id
+
+-- name: purge_tombstones
+WITH old AS (
+    SELECT id FROM tombstones WHERE at < now() - %(tombstones)s::interval AND erased
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM tombstones USING old WHERE tombstones.id = old.id
 
 -- name: purge_page_links
 WITH old AS (

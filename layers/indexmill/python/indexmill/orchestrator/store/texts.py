@@ -15,6 +15,9 @@ PENDING_MESSAGE: Final = "Job queued"
 SITEMAP_MESSAGE: Final = "Sitemap read — its pages are jobs of their own"
 DUPLICATE_MESSAGE: Final = "Same page as another document of the corpus — that one is ready to search"
 DONE_MESSAGE: Final = "Document indexed — ready to search"
+DELETING_MESSAGE: Final = "Deleting…"
+DELETED_MESSAGE: Final = "Deleted — the report is ready"
+NOT_DELETED_MESSAGE: Final = "The deletion could not be finished. Retry it."
 _ANY_STAGE: Final = {
     "canceled": "Job canceled",
     "dependency_failed": "A document that this one waits for could not be indexed.",
@@ -43,11 +46,19 @@ _PASSING_STATUS: Final = re.compile(r"http_(408|425|429|5\d\d)")
 
 
 def user_message(
-    status: JobStatus, error: JobError | None, kind: str | None = None, *, duplicate: bool = False
+    status: JobStatus,
+    error: JobError | None,
+    kind: str | None = None,
+    job_type: str = "index",
+    *,
+    duplicate: bool = False,
 ) -> str:
     """Return the sentence to show for a job: by the precise cause, else the code, else the stage."""
     if status is JobStatus.PENDING:
         return PENDING_MESSAGE
+    if job_type == "delete":
+        ended = {JobStatus.DONE: DELETED_MESSAGE, JobStatus.FAILED: NOT_DELETED_MESSAGE}
+        return ended.get(status, DELETING_MESSAGE)
     if status is JobStatus.DONE:
         return SITEMAP_MESSAGE if kind == "sitemap" else DUPLICATE_MESSAGE if duplicate else DONE_MESSAGE
     if status is not JobStatus.FAILED:

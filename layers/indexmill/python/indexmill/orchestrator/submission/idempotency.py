@@ -15,7 +15,7 @@ from indexmill.orchestrator.store.jobs import JobsTx
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _YOUNGER: Final = (
     *("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run"),
-    *("accept", "metadata"),
+    *("accept", "metadata", "delete"),
 )
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 

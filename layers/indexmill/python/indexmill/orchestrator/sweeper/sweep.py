@@ -210,6 +210,8 @@ class SweepJobs:
     mirror: MirrorCallers
     other_models: FindOtherModels
     observability: Observability
+    deletions: Callable[[], int] | None = None
+    """Ends deletions whose rows are gone."""
 
     def __call__(self) -> dict[str, int]:
         """Do one tick and return what was done: messages sent, by reason, rows deleted, and what was seen."""
@@ -223,6 +225,7 @@ class SweepJobs:
             "overtaken": self._try("overtaken", partial(self.rescue.overtaken, tally), 0) if tally else 0,
             "rescued": stuck,
             "duplicates": self._try("duplicates", partial(read_again, self.stores.jobs, new_id), 0),
+            "deleted": self._try("deletions", self.deletions, 0) if self.deletions else 0,
             "admitted": self._try("admit", self._admit, 0),
             "leftovers": self._try("leftovers", self._unsent, 0),
             "parked": self._try("parked", self._parked, 0),

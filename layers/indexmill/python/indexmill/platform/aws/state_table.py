@@ -164,6 +164,10 @@ class StateTable:
         answer = self._call("update_item", Key=_key(key), UpdateExpression=change, **condition)
         return _plain(answer.get("Attributes"))
 
+    def delete(self, key: str) -> bool:
+        """Delete an item; return whether there was one."""
+        return "Attributes" in self._call("delete_item", Key=_key(key), ReturnValues="ALL_OLD")
+
     def write(self, items: Mapping[str, Item]) -> None:
         """Replace items, twenty-five a request; what the table leaves out is written again."""
         for part in _parts(list(items), _WRITES):

@@ -1,6 +1,6 @@
-"""Signed tokens with which a browser reads one job's stream for a while, without its owner's key.
+"""Signed tokens: with one a browser reads one job's stream for a while, without its owner's key.
 
-`EventSource` cannot send a header, so the token travels in the URL: it is worth little, and not for long.
+`EventSource` cannot send a header, so that token travels in the URL: it is worth little, and not for long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hmac
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 _PURPOSE: Final = b"indexmill.stream.v1\0"
 """Signed too, so that no other use of the same secret makes a valid token."""
@@ -35,9 +35,13 @@ class StreamGrant:
 
 def sign(secret: str, grant: StreamGrant) -> str:
     """Return the token for `grant`: URL-safe text. Raises ValueError for a short secret."""
-    payload = [grant.job_id, grant.caller_id, int(grant.expires_at.timestamp())]
+    return seal(secret, _PURPOSE, [grant.job_id, grant.caller_id, int(grant.expires_at.timestamp())])
+
+
+def seal(secret: str, purpose: bytes, payload: list[Any]) -> str:
+    """Return a token with `payload`, as JSON, for one purpose: URL-safe text. Raises ValueError."""
     body = json.dumps(payload, separators=(",", ":")).encode()
-    return f"{_text(body)}.{_text(_mac(secret, body))}"
+    return f"{_text(body)}.{_text(_mac(secret, purpose, body))}"
 
 
 class Keys(Protocol):
@@ -50,25 +54,33 @@ class Keys(Protocol):
 
 def verify(keys: Keys, token: str, now: datetime) -> StreamGrant | None:
     """Return what `token` grants, or None when it is not ours, was changed, or has expired at `now`."""
-    body, mac = _parts(token)
-    if not body:
+    payload = unseal(keys, _PURPOSE, token)
+    if payload is None:
         return None
-    # Compared in constant time and before anything in it is read. The signer may know a newer key.
-    if not _signed(keys.known(), body, mac) and not _signed(keys.known(again=True), body, mac):
-        return None
-    job_id, caller_id, expires = json.loads(body)
+    job_id, caller_id, expires = payload
     grant = StreamGrant(job_id, caller_id, datetime.fromtimestamp(expires, now.tzinfo))
     return grant if now < grant.expires_at else None
 
 
-def _signed(secrets: tuple[str, ...], body: bytes, mac: bytes) -> bool:
-    return any(hmac.compare_digest(mac, _mac(secret, body)) for secret in secrets)
+def unseal(keys: Keys, purpose: bytes, token: str) -> list[Any] | None:
+    """Return what was sealed for that purpose, or None for what is not ours or was changed."""
+    body, mac = _parts(token)
+    if not body:
+        return None
+    # Compared in constant time and before anything in it is read. The signer may know a newer key.
+    signed = _signed(keys.known(), purpose, body, mac) or _signed(keys.known(again=True), purpose, body, mac)
+    found: list[Any] | None = json.loads(body) if signed else None
+    return found
 
 
-def _mac(secret: str, body: bytes) -> bytes:
+def _signed(secrets: tuple[str, ...], purpose: bytes, body: bytes, mac: bytes) -> bool:
+    return any(hmac.compare_digest(mac, _mac(secret, purpose, body)) for secret in secrets)
+
+
+def _mac(secret: str, purpose: bytes, body: bytes) -> bytes:
     if len(secret.encode()) < _LEAST_SECRET:
         raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes")
-    return hmac.new(secret.encode(), _PURPOSE + body, hashlib.sha256).digest()
+    return hmac.new(secret.encode(), purpose + body, hashlib.sha256).digest()
 
 
 def _text(data: bytes) -> str:

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import dict_row, scalar_row
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError, failure
+from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.messages import Target
 from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.publish import Numbers
@@ -57,14 +58,24 @@ class PgVectorIndex:
             check(version)
         if not chosen:
             return []
-        targets, spaces = [version.target for version in chosen], {version.space for version in chosen}
-        self._read(lambda connection: self._names.ensure(connection, targets, spaces))
+        self._read(lambda connection: self._names.ensure(connection, chosen))
+        # What is older than its corpus' deletion has no corpus.
+        chosen = [each for each in chosen if each.target.corpus_key in self._names.corpora]
         published = self._guarded(
             lambda: self._database.run(
                 lambda connection: publish.publish(connection, chosen, self._names, self._row_ids.take)
             )
         )
         return outcomes(versions, published)
+
+    def erase(self, job_id: str, document_ids: Sequence[str], generation: int) -> Erased:
+        """Erase the documents, but for what a newer generation published of them; return what there was."""
+        # Few jobs delete: what the transaction needs is loaded then.
+        from indexmill.embedding.adapters.pgvector.erase import erase
+
+        return self._guarded(
+            lambda: self._database.run(lambda connection: erase(connection, job_id, document_ids, generation))
+        )
 
     def corpus_exists(self, corpus: str | Named) -> bool:
         """Return whether the corpus was ever submitted to, as far as is known: names change."""
@@ -144,23 +155,26 @@ class Names(Numbers):
         self.corpora.clear()
         self.spaces.clear()
 
-    def ensure(self, connection: Connection, targets: Collection[Target], spaces: Collection[Space]) -> None:
-        """Assign a number to each corpus and space that has none.
+    def ensure(self, connection: Connection, versions: Collection[DocumentVersion]) -> None:
+        """Assign a number to each corpus and space that has none; a deleted corpus gets none again.
 
         Runs outside of any transaction, so that concurrent writers do not wait for each other's commit.
         """
         if len(self.corpora) > _REMEMBERED:
             self.corpora.clear()
-        unknown = {target.corpus_key: target for target in targets if target.corpus_key not in self.corpora}
+        targets = sorted(versions, key=lambda version: version.generation)
+        unknown = {each.target.corpus_key: each for each in targets}
+        unknown = {key: each for key, each in unknown.items() if key not in self.corpora}
         if unknown:
             columns = {
                 "keys": list(unknown),
-                "callers": [target.caller_id for target in unknown.values()],
-                "names": [target.corpus_name for target in unknown.values()],
+                "callers": [each.target.caller_id for each in unknown.values()],
+                "names": [each.target.corpus_name for each in unknown.values()],
+                "generations": [each.generation for each in unknown.values()],
             }
             connection.execute(SQL["add_corpora"], columns)
             self.find_corpora(connection, unknown)
-        for space in spaces:
+        for space in {version.space for version in versions}:
             if space not in self.spaces:
                 connection.execute(SQL["add_space"], asdict(space))
                 self.find_space(connection, space)

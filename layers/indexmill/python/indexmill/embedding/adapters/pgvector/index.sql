@@ -2,9 +2,11 @@
 
 -- name: add_corpora
 INSERT INTO corpora (corpus_key, caller_id, name)
-SELECT * FROM unnest(%(keys)s::text[], %(callers)s::text[], %(names)s::text[])
-    AS added (corpus_key, caller_id, name)
+SELECT corpus_key, caller_id, name
+FROM unnest(%(keys)s::text[], %(callers)s::text[], %(names)s::text[], %(generations)s::int8[])
+    AS added (corpus_key, caller_id, name, generation)
 WHERE NOT EXISTS (SELECT FROM corpora AS c WHERE c.corpus_key = added.corpus_key)
+    AND NOT EXISTS (SELECT FROM tombstones WHERE id = added.corpus_key AND tombstones.generation >= added.generation)
 ORDER BY corpus_key
 ON CONFLICT DO NOTHING
 
@@ -28,15 +30,18 @@ SELECT make_corpus(%(owner)s, %(caller_id)s, %(name)s) AS key, next_generation()
 -- name: target_of_job
 SELECT caller_id, corpus_name, corpus_key, document_id, url, status, attempt, generation FROM target_of_job(%(job_id)s)
 
--- A generation that a restore lost is left out: its document is neither made nor locked.
+-- A generation that a restore lost, or that was deleted, is left out: its document is neither made nor locked.
 -- name: claim_documents
 INSERT INTO documents (document_id, corpus_id, url)
 SELECT document_id, corpus_id, url
-FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[], %(generations)s::int8[])
-    AS claimed (document_id, corpus_id, url, generation)
+FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[], %(generations)s::int8[], %(keys)s::text[])
+    AS claimed (document_id, corpus_id, url, generation, corpus_key)
 WHERE NOT EXISTS (
     SELECT FROM lost_generations AS lost
     WHERE claimed.generation > lost.after AND claimed.generation <= lost.upto)
+    AND NOT EXISTS (
+        SELECT FROM tombstones
+        WHERE id IN (claimed.document_id, claimed.corpus_key) AND tombstones.generation >= claimed.generation)
 ORDER BY document_id
 ON CONFLICT (document_id) DO UPDATE SET updated_at = now()
 RETURNING document_id, id, published, min_generation, indexed_at
@@ -54,13 +59,15 @@ SET published = v.generation, url = v.url, title = v.title, content_sha256 = v.c
     page_starts = (SELECT array_agg(start::int4) FROM jsonb_array_elements_text(v.page->'page_starts') AS start),
     stale_since = NULL, indexed_at = now(), chunker = v.chunker, metadata = coalesce(v.metadata, d.metadata),
     content_type = v.page->>'content_type', language = v.page->>'language',
-    published_at = (v.page->>'published_at')::timestamptz, fetched_at = (v.page->>'fetched_at')::timestamptz
+    published_at = (v.page->>'published_at')::timestamptz, fetched_at = (v.page->>'fetched_at')::timestamptz,
+    owner = CASE WHEN d.owner = v.caller OR d.published IS NULL AND d.owner IS NULL THEN v.caller
+        WHEN d.owner IS NOT NULL OR v.job_id IS NULL THEN '' END
 FROM unnest(%(documents)s::int8[], %(generations)s::int8[], %(chunks)s::int4[], %(spaces)s::int4[],
             %(urls)s::text[], %(titles)s::text[], %(digests)s::text[], %(jobs)s::text[], %(models)s::text[],
             %(dimensions)s::int4[], %(chunkers)s::text[], %(rests)s::text[], %(texts)s::text[],
-            %(lengths)s::int4[], %(pages)s::jsonb[], %(metadata)s::jsonb[])
+            %(lengths)s::int4[], %(pages)s::jsonb[], %(metadata)s::jsonb[], %(callers)s::text[])
     AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension, chunker, text_rest,
-          text_sha256, text_length, page, metadata)
+          text_sha256, text_length, page, metadata, caller)
 WHERE d.id = v.id AND (d.published IS NULL OR d.published < v.generation) AND d.min_generation <= v.generation
     AND v.chunks = (
         SELECT count(*) FROM memberships AS m
@@ -113,6 +120,60 @@ WHERE p.corpus = v.corpus AND p.term = v.term AND p.chunk = v.chunk
 -- Reads the whole corpus: only for chunks whose terms can no longer be derived from their text.
 -- name: drop_postings_by_scan
 DELETE FROM postings WHERE corpus = ANY(%(corpora)s) AND chunk = ANY(%(rows)s)
+
+-- name: lock_erased
+SELECT id, corpus_id AS corpus, CASE WHEN published IS NOT NULL THEN chunk_count ELSE 0 END AS chunk_count FROM documents
+WHERE document_id = ANY(%(documents)s) AND (published IS NULL OR published <= %(generation)s)
+ORDER BY document_id FOR UPDATE
+
+-- OFFSET 0 has the planner look up each row by its primary key. A document that was counted before has nothing left.
+-- name: count_erased
+INSERT INTO erasures (job_id, document_id, chunks, memberships, vectors, postings)
+SELECT %(job_id)s, d.document_id, count(c.id), count(m.chunk), coalesce(sum(c.vectors), 0), coalesce(sum(c.terms), 0)
+FROM documents AS d
+CROSS JOIN LATERAL (SELECT chunk FROM memberships WHERE document = d.id OFFSET 0) AS m
+LEFT JOIN LATERAL (
+    SELECT id, terms, (SELECT count(*) FROM spaces AS s
+        CROSS JOIN LATERAL (SELECT FROM vectors AS e
+            WHERE e.corpus = chunks.corpus AND e.space = s.id AND e.chunk = chunks.id OFFSET 0) AS one) AS vectors
+    FROM chunks WHERE id = m.chunk OFFSET 0
+) AS c ON true
+WHERE d.id = ANY(%(ids)s) GROUP BY d.document_id
+ON CONFLICT DO NOTHING
+
+-- name: erase_memberships
+DELETE FROM memberships USING documents
+WHERE documents.id = ANY(%(ids)s) AND memberships.document = documents.id
+RETURNING documents.corpus_id AS corpus, memberships.chunk
+
+-- name: erase_vectors
+DELETE FROM vectors AS e
+USING unnest(%(corpora)s::int4[], %(rows)s::int4[]) AS v (corpus, chunk), spaces AS s
+WHERE e.corpus = v.corpus AND e.space = s.id AND e.chunk = v.chunk
+
+-- The row itself goes with the rest of what the Orchestrator has of the document.
+-- name: blank_documents
+UPDATE documents SET published = NULL, title = NULL, content_sha256 = NULL, chunk_count = 0, job_id = NULL,
+    model = NULL, dimension = NULL, stale_since = NULL, updated_at = now(), fenced_at = now(), indexed_at = NULL,
+    fetched_at = NULL, published_at = NULL, content_type = NULL, language = NULL, metadata = NULL, text_generation = NULL,
+    text_rest = NULL, text_sha256 = NULL, text_length = NULL, page_starts = NULL
+WHERE id = ANY(%(ids)s)
+
+-- Counted by the keys that the rows had.
+-- name: left_of_erased
+SELECT (SELECT count(*) FROM memberships WHERE document = ANY(%(ids)s))
+    + (SELECT count(*) FROM chunks WHERE id = ANY(%(rows)s))
+    + (SELECT count(*) FROM vectors AS e
+       JOIN unnest(%(corpora)s::int4[], %(rows)s::int4[]) AS v (corpus, chunk) ON e.corpus = v.corpus AND e.chunk = v.chunk
+       JOIN spaces AS s ON s.id = e.space)
+    + (SELECT count(*) FROM postings AS p
+       JOIN unnest(%(p_corpora)s::int4[], %(terms)s::int4[], %(p_rows)s::int4[]) AS k (corpus, term, chunk)
+           ON p.corpus = k.corpus AND p.term = k.term AND p.chunk = k.chunk) AS "left"
+
+-- name: erased
+SELECT coalesce(sum(chunks), 0)::int AS chunks, coalesce(sum(memberships), 0)::int AS memberships,
+    coalesce(sum(vectors), 0)::int AS vectors, coalesce(sum(postings), 0)::int AS postings
+FROM erasures WHERE job_id = %(job_id)s AND document_id = ANY(%(documents)s)
 
 -- name: stored_chunks
 SELECT encode(c.chunk_id, 'hex') AS chunk_id FROM chunks AS c

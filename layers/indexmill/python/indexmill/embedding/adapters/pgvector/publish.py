@@ -256,7 +256,7 @@ def publish(
     _make_visible(connection, plans)
     totals = _added(plans)
     _drop_superseded(connection, plans, totals)
-    _add_totals(connection, totals)
+    add_totals(connection, totals)
     return published | {plan.version.target.document_id: plan.version.generation for plan in plans}
 
 
@@ -265,9 +265,10 @@ def _claim(
 ) -> tuple[dict[str, int], list[Plan]]:
     """Lock the documents; return what is published so far, and a plan for each version that may go ahead."""
     ids = [version.target.document_id for version in versions]
-    corpora = [numbers.corpora[version.target.corpus_key] for version in versions]
+    keys = [version.target.corpus_key for version in versions]
     urls = [storable(version.target.url) for version in versions]
-    values = {"ids": ids, "corpora": corpora, "urls": urls, "generations": [v.generation for v in versions]}
+    values = {"ids": ids, "urls": urls, "generations": [version.generation for version in versions]}
+    values |= {"keys": keys, "corpora": [numbers.corpora[key] for key in keys]}
     rows = connection.cursor(row_factory=class_row(_Claimed)).execute(SQL["claim_documents"], values)
     state = {each.document_id: each for each in rows.fetchall()}
     published = {key: each.published for key, each in state.items() if each.published is not None}
@@ -312,6 +313,7 @@ def _make_visible(connection: Connection, plans: Sequence[Plan]) -> None:
         "titles": [storable(version.title) for version in versions],
         "digests": [version.content_sha256 for version in versions],
         "jobs": [version.job_id for version in versions],
+        "callers": [version.target.caller_id for version in versions],
         "models": [version.space.model for version in versions],
         "dimensions": [version.space.dimension for version in versions],
         "chunkers": [version.chunker for version in versions],
@@ -337,10 +339,11 @@ def _added(plans: Sequence[Plan]) -> Totals:
     return totals
 
 
-def _add_totals(connection: Connection, totals: Totals) -> None:
+def add_totals(connection: Connection, totals: Totals) -> None:
+    """Add to the totals of corpora, last in a transaction: their rows are shared by all writers."""
     rows = [(corpus, *change) for corpus, change in totals.changes.items()]
     names = ("corpora", "documents", "chunks", "words", "bytes", "first_rows", "last_rows")
-    connection.execute(SQL["add_totals"], _columns(names, rows))
+    connection.execute(SQL["add_totals"], columns_of(names, rows))
 
 
 def _kept_chunks(connection: Connection, documents: Sequence[int]) -> dict[int, dict[str, KeptChunk]]:
@@ -363,14 +366,14 @@ def _drop_superseded(connection: Connection, plans: Sequence[Plan], totals: Tota
     connection.execute(SQL["drop_memberships"], {"documents": documents, "generations": generations})
     vectors = [(plan.corpus, space, row) for plan in replaced for row, space in plan.stale_vectors]
     if vectors:
-        connection.execute(SQL["drop_vectors"], _columns(("corpora", "spaces", "rows"), vectors))
+        connection.execute(SQL["drop_vectors"], columns_of(("corpora", "spaces", "rows"), vectors))
     gone = [row for plan in replaced for row in plan.gone]
     if gone:
-        _drop_chunks(connection, gone, totals)
+        drop_chunks(connection, gone, totals)
 
 
-def _drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> None:
-    """Drop chunks with their postings. Their terms are found by analyzing their text again."""
+def drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> list[tuple[int, int, int]]:
+    """Drop chunks with their postings; return corpus, term, chunk of these, found by analyzing the text."""
     keys: list[tuple[int, int, int]] = []
     expected = 0
     cursor = connection.cursor(row_factory=dict_row)
@@ -384,12 +387,14 @@ def _drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> Non
             keys += [(row["corpus"], term, row["row_id"]) for term in count_terms(whole, row["language"])]
     done = 0
     if keys:
-        done = connection.execute(SQL["drop_postings"], _columns(("corpora", "terms", "rows"), keys)).rowcount
+        columns = columns_of(("corpora", "terms", "rows"), keys)
+        done = connection.execute(SQL["drop_postings"], columns).rowcount
     if done != expected:
         corpora = list({row["corpus"] for row in dropped})
         connection.execute(SQL["drop_postings_by_scan"], {"corpora": corpora, "rows": gone})
+    return keys
 
 
-def _columns(names: Sequence[str], rows: Sequence[tuple[int, ...]]) -> dict[str, list[int]]:
+def columns_of(names: Sequence[str], rows: Sequence[tuple[int, ...]]) -> dict[str, list[int]]:
     """Return `rows` as one array per column."""
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))

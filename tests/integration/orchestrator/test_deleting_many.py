@@ -1,0 +1,163 @@
+"""Deletion by filter and of a whole corpus, confirmed by a dry run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from indexmill.contracts.errors import CallerError
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
+from indexmill.orchestrator.results import deletions
+from local.backends.ministack import MiniStack
+from tests.support.deletions import Aws, DeletionHarness
+from tests.support.jobs import CALLER, INTERNAL
+
+pytestmark = pytest.mark.integration
+
+KEY = corpus_key(CALLER.caller_id, "docs")
+PREFIX = "https://site.example/old/"
+OLD = [f"{PREFIX}{at}" for at in range(5)]
+NEW = "https://site.example/new"
+EVERYTHING = {"everything": True}
+FILTER = {"filter": {"url_prefix": PREFIX}}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def aws(ministack: MiniStack) -> Aws:
+    return Aws(ministack, f"many-deletions-{next(_numbers)}")
+
+
+@pytest.fixture
+def world(database_url: str, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeletionHarness]:
+    monkeypatch.setattr(deletions, "PART", 2)
+    made = DeletionHarness(database_url, aws)
+    yield made
+    made.close()
+
+
+def index(world: DeletionHarness, *urls: str, ctx: CallerContext = CALLER) -> list[str]:
+    ids = [world.submit(url, ctx) for url in urls]
+    world.run()
+    return ids
+
+
+def urls(world: DeletionHarness) -> list[str]:
+    return [
+        url for (url,) in world.rows("SELECT url FROM documents WHERE published IS NOT NULL ORDER BY url")
+    ]
+
+
+@pytest.mark.shows("P071")
+def test_a_filter_deletes_what_matches_in_parts_and_nothing_else(world: DeletionHarness) -> None:
+    index(world, *OLD, NEW)
+    failed = world.submit(f"{PREFIX}never-published")
+    found = world.preview(**FILTER)
+    assert (found.documents, found.chunks) == (6, 5)
+    job_id = world.delete(**FILTER, confirm=found.confirm).job_id
+    assert world.job(failed).status == "failed"
+    world.run()
+    world.report_deletions()
+    report = world.report(job_id)
+    ids = sorted(document_id(KEY, url) for url in (*OLD, f"{PREFIX}never-published"))
+    assert (report.documents, report.document_ids, report.what["kind"]) == (6, ids, "filter")
+    assert (report.removed["chunks"].before, report.removed["chunks"].after) == (5, 0)
+    assert (urls(world), world.status(job_id)) == ([NEW], "done")
+
+
+@pytest.mark.shows("P071", "S38", "R266")
+def test_a_corpus_is_deleted_with_its_name_and_nothing_of_before_comes_back(world: DeletionHarness) -> None:
+    index(world, *OLD, NEW)
+    messages = [row[0] for row in world.rows("SELECT payload FROM outbox WHERE stage = 'embedding'")]
+    pending = world.submit("https://site.example/pending")
+    scrapes = list(world.scrape.bodies)
+    confirm = world.preview(**EVERYTHING).confirm
+    job_id = world.delete(**EVERYTHING, confirm=confirm).job_id
+    assert world.job(pending).status == "failed"
+    world.run()
+    world.report_deletions()
+    assert world.report(job_id).documents == 7
+    assert world.rows("SELECT FROM corpora") == world.rows("SELECT FROM corpus_totals") == []
+    world.deliver(*map(world.scraped, scrapes))
+    world.deliver(*world.embedded(messages))
+    for table in ("corpora", "documents", "chunks", "postings", "vectors", "memberships"):
+        assert world.rows(f"SELECT FROM {table}") == [], table
+    index(world, NEW)
+    world.deliver(*world.embedded(messages))
+    assert urls(world) == [NEW]
+    assert world.rows("SELECT corpus_key FROM corpora WHERE corpus_key = %s", KEY) == []
+
+
+def test_a_corpus_that_is_in_use_again_stays_with_what_is_new(world: DeletionHarness) -> None:
+    index(world, *OLD)
+    confirm = world.preview(**EVERYTHING).confirm
+    world.delete(**EVERYTHING, confirm=confirm)
+    parts = list(world.embed.bodies)
+    world.embed.bodies.clear()
+    index(world, NEW, OLD[0])
+    world.embed.bodies.extend(parts)
+    world.run()
+    world.report_deletions()
+    assert urls(world) == sorted([NEW, OLD[0]])
+
+
+@pytest.mark.parametrize("what", [FILTER, EVERYTHING])
+def test_it_takes_the_token_of_the_same_dry_run_and_no_more_than_that_found(
+    world: DeletionHarness, what: dict[str, object]
+) -> None:
+    index(world, OLD[0])
+    good = world.preview(**what).confirm
+    other = world.preview(**(EVERYTHING if what is FILTER else FILTER)).confirm
+    for confirm in (None, "x", other, f"{good}x"):
+        with pytest.raises(CallerError) as refused:
+            world.delete(**what, **({} if confirm is None else {"confirm": confirm}))
+        assert (refused.value.code, refused.value.field) == ("validation_error", "body.delete.confirm")
+    world.submit(OLD[1])
+    with pytest.raises(CallerError) as more:
+        world.delete(**what, confirm=good)
+    assert more.value.code == "confirm_mismatch"
+    late = world.preview(**what).confirm
+    world.clock.tick(timedelta(minutes=10, seconds=1).total_seconds())
+    with pytest.raises(CallerError) as expired:
+        world.delete(**what, confirm=late)
+    assert expired.value.code == "validation_error"
+    assert urls(world) == [OLD[0]]
+
+
+def test_an_unknown_corpus_and_a_filter_that_nothing_matches_are_not_found(world: DeletionHarness) -> None:
+    index(world, NEW)
+    for corpus, what, field in (
+        ("docs", FILTER, "body.delete"),
+        ("other", FILTER, "body.corpus_name"),
+        ("other", EVERYTHING, "body.corpus_name"),
+    ):
+        with pytest.raises(CallerError) as refused:
+            world.preview(corpus_name=corpus, **what)
+        assert (refused.value.code, refused.value.field) == ("not_found", field)
+
+
+def test_in_a_shared_corpus_a_filter_means_what_the_caller_alone_submitted(
+    database_url: str, aws: Aws
+) -> None:
+    world = DeletionHarness(database_url, aws, CorpusIsolation.SHARED)
+    other = CallerContext("feedfeedfeedfeed")
+    index(world, *OLD)
+    index(world, OLD[0], ctx=other)
+    assert world.preview(**FILTER).documents == 4
+    with pytest.raises(CallerError) as refused:
+        world.preview(**EVERYTHING)
+    assert refused.value.code == "forbidden"
+    with pytest.raises(CallerError) as nothing:
+        world.preview(other, **FILTER)
+    assert nothing.value.code == "not_found"
+    world.delete(**FILTER, confirm=world.preview(**FILTER).confirm)
+    world.run()
+    assert urls(world) == [OLD[0]]
+    confirm = world.preview(INTERNAL, **EVERYTHING).confirm
+    world.delete(INTERNAL, **EVERYTHING, confirm=confirm)
+    world.run()
+    assert urls(world) == []
+    world.close()
