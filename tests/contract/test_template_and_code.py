@@ -96,6 +96,12 @@ def test_every_route_of_the_template_has_a_scope_as_api_md_says() -> None:
     told = [(route, scope) for scope, cell in rows for route in re.findall(r"`([A-Z]+) (/[^`]+)`", cell)]
     assert len(told) == len(dict(told))
     assert {**dict(told), ("GET", HEALTH): None} == declared
+    routes: list[Any] = [route for router in routers() for route in router.routes]
+    of_paths = {route.path: route.openapi_extra for route in routes if route.include_in_schema}
+    # Other spellings of a path, which the document does not have.
+    others = [route for route in routes if not route.include_in_schema]
+    assert others
+    assert all(route.openapi_extra == of_paths[route.path.rstrip("/")] for route in others)
 
 
 def test_the_published_contract_is_fresh() -> None:
