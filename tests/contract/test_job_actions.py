@@ -210,8 +210,10 @@ def test_a_retry_fetches_again_when_a_newer_job_published_the_document(jobs: Job
 @pytest.mark.parametrize("code", ["content_missing", "content_corrupt"])
 def test_a_retry_fetches_again_what_the_store_has_lost(jobs: Jobs, code: str) -> None:
     job_id = jobs.submit(new_job())
-    jobs.apply(scraped(job_id), failed(job_id, "chunking", code))
-    assert jobs.job(job_id).retryable
+    for attempt in (1, 2):
+        jobs.apply(scraped(job_id, attempt), failed(job_id, "chunking", code, attempt))
+    job = jobs.job(job_id)
+    assert (job.status, job.attempt, job.retryable) == ("failed", 2, True)
     assert retry(jobs, job_id).status == "scraping"
 
 

@@ -89,9 +89,15 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
     assert again == first
     assert harness.fetcher.requested == asked
     harness.blobs.objects.clear()
+    fetched = await execute_scrape(
+        f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH, before=StoredPage(instead=stored)
+    )
+    assert (fetched.text, harness.fetcher.requested.count(f"{SITE}/a")) == (first.text, 2)
+    assert first.raw_ref.key in harness.blobs.objects
+    harness.blobs.objects.clear()
     with pytest.raises(PermanentError) as caught:
         await execute_scrape(
-            f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH, before=StoredPage(instead=stored)
+            "upload:a.html", None, parts=harness.parts(), fetch=FETCH, before=StoredPage(instead=stored)
         )
     assert caught.value.code == "content_missing"
 

@@ -317,5 +317,7 @@ UNREACHABLE: Final = frozenset(
     }
 )
 """Errors of a site that no connection could be made to."""
+CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
+"""Stored content that is not there any more, or is not what was stored."""
 GONE: Final = frozenset({http_code(404), http_code(410)})
 """A site's answers that say that there is no such page."""

@@ -102,7 +102,7 @@ class NotTried(TransientError):
 
 async def execute_scrape(
     url: str,
-    job_id: str | None,  # noqa: ARG001 - both callers have one
+    job_id: str | None,
     *,
     parts: ScrapeParts,
     fetch: PageFetch,
@@ -111,9 +111,9 @@ async def execute_scrape(
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
     It ends by the deadline of the `fetch`; `job_id` is the job it is done for, and changes nothing. A
-    document without a URL always has content to read instead of its site. Bytes that were stored `before` are
-    not stored again before they are old. A document that is unchanged since then has no text and no links;
-    another one has its links where `parts` ask for them.
+    document without a URL always has content to read instead of its site; of another one, content that is
+    lost is fetched. Bytes that were stored `before` are not stored again before they are old. A document
+    that is unchanged since then has no text and no links; another one has them where `parts` ask for them.
     Raises CallerError (the URL), PermanentError (Unusable with the links) and TransientError.
     """
     stored = before.instead
@@ -128,9 +128,16 @@ async def execute_scrape(
         return found or await _document_or_rendered(asked, page, before, parts, fetch)
     large = stored.ref.size > parts.max_content_bytes
     async with _alone(parts.risky, parts, fetch.deadline) if large else nullcontext():
-        page = await asyncio.to_thread(kept, stored, parts.blobs)
-        found = await _same(asked, page, before, parts)
-        return found or await _document(asked, page, before, parts, fetch.deadline, alone=large)
+        try:
+            page = await asyncio.to_thread(kept, stored, parts.blobs)
+        except PermanentError:
+            if is_given(asked):
+                raise
+        else:
+            found = await _same(asked, page, before, parts)
+            return found or await _document(asked, page, before, parts, fetch.deadline, alone=large)
+    # It is lost or corrupt.
+    return await execute_scrape(url, job_id, parts=parts, fetch=fetch)
 
 
 async def _page(url: str, before: StoredPage, parts: ScrapeParts, fetch: PageFetch) -> Fetched:

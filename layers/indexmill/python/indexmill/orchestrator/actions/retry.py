@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from indexmill.contracts.content import is_given
 from indexmill.contracts.crawl import confined
-from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.errors import CONTENT_LOST, CallerError, ErrorCode
 from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
 from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -26,7 +26,6 @@ from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.rows import Fetch, JobState, OutboxRow
 
-_CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
 _LOOKED_AT: Final = 1000
 """Jobs that one call looks at, at most."""
 
@@ -173,7 +172,7 @@ def stage_to_resume(
     `kept` are payloads by stage. With `outdated` a newer version of the document was published since the job
     ended: then it is fetched again. And so it is when the job's `error` says that its content is gone.
     """
-    if outdated or (error is not None and error.code in _CONTENT_LOST):
+    if outdated or (error is not None and error.code in CONTENT_LOST):
         return FIRST
     for stage in reversed(STAGES[: ORDER.get(failed_stage, 0) + 1]):
         if stage.name in kept:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from indexmill.contracts.cost import SHARED, Amounts, Prices, Spent, total
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import CONTENT_LOST, ErrorCode, TransientError
 from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, ScrapeResult, StageResult
-from indexmill.contracts.pipeline import BY_NAME
+from indexmill.contracts.pipeline import BY_NAME, FIRST
 from indexmill.orchestrator.admission.admit import admit, defer, release
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
@@ -19,6 +19,7 @@ from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.duplicates import save_duplicates, with_originals
 from indexmill.orchestrator.stages.registry import renewed
+from indexmill.orchestrator.stages.scraping import from_stored
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.results import Change, Published, Transition, Verdict
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
@@ -144,7 +145,8 @@ def apply_results(
     _save_documents(tx, batch)
     save_duplicates(tx, batch.states, batch.changes, named)
     grown = follow(tx, batch.pages, decide.make_id)
-    ended = batch.ended()
+    again = _read_again(tx, batch)
+    ended = [job_id for job_id in batch.ended() if job_id not in again]
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
         settle_dependents(tx, awaited)
     more = [_redispatch(tx, batch.states[job_id], each) for job_id, each in batch.redispatch.items()]
@@ -153,7 +155,7 @@ def apply_results(
         from indexmill.orchestrator.results.deletions import erased_part
 
         more += [row for each in batch.erased for row in erased_part(tx, *each, decide.make_id())]
-    callers = {batch.states[job_id].target.caller_id for job_id in ended} | grown
+    callers = {batch.states[job_id].target.caller_id for job_id in batch.ended()} | grown
     if tx.limits.rates.is_limited:
         callers |= set(release(tx))
     if callers:
@@ -202,6 +204,26 @@ def _save_documents(tx: JobsTx, batch: ResultBatch) -> None:
         tx.keep_published(kept)
     if gone := batch.gone():
         tx.mark_stale(gone)
+
+
+def _read_again(tx: JobsTx, batch: ResultBatch) -> list[str]:
+    """Give jobs whose text or chunks are lost another attempt, once: it reads the raw content, or the page.
+
+    Returns them; they are pending then, and admitted with the others of their callers.
+    """
+    found = []
+    for job_id, change in batch.changes.items():
+        state, error = batch.states[job_id], change.error
+        if error is None or error.code not in CONTENT_LOST or error.stage == FIRST or state.attempt > 1:
+            continue
+        locked, payload = tx.lock_job(state.target.caller_id, job_id), tx.kept_payloads(job_id).get(FIRST)
+        if locked is None or payload is None:
+            continue
+        ids = (batch.decide.make_id(), state.attempt + 1, 0)
+        row = renewed(state, FIRST, from_stored(payload, locked.stored), ids)
+        tx.restart_job(row, None, None, blocked=False)
+        found.append(job_id)
+    return found
 
 
 def _redispatch(tx: JobsTx, state: JobState, change: Change) -> OutboxRow:

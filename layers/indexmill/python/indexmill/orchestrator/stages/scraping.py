@@ -60,6 +60,11 @@ def renew(state: JobState, payload: str, message_id: str, attempt: int, _generat
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 
+def from_stored(payload: str, stored: Stored | None) -> str:
+    """Return the kept message, with what was stored to be read in place of the site."""
+    return payload if stored is None else write(read_kept(ScrapeTask, payload, stored=stored))
+
+
 def facts(state: JobState, result: StageResult) -> Change:
     """Return title, digests and raw content of the document; unchanged, those of the version before."""
     document = result.document if isinstance(result, ScrapeResult) else None
