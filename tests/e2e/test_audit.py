@@ -163,7 +163,7 @@ def test_log_and_table_have_the_same_fields(audited: RunningStack, logged: list[
     assert (canceled["stage"], canceled["reason"]) == ("scraping", "the wrong page")
 
 
-@pytest.mark.shows("R255", "S19", "S20")
+@pytest.mark.shows("R116", "R255", "S19", "S20")
 def test_neither_a_key_nor_a_question_is_in_the_audit(
     audited: RunningStack, logged: list[dict[str, Any]]
 ) -> None:
@@ -172,6 +172,9 @@ def test_neither_a_key_nor_a_question_is_in_the_audit(
         assert secret not in everything
     (searched,) = (each for each in logged if each["message"] == "corpus_searched")
     assert searched["corpus_name"] == "docs"
+    assert (searched["mode"], searched.get("degraded"), searched["without_hit"]) == ("hybrid", None, 0)
+    assert searched["results"] > 0
+    assert searched["ms"] >= 0
 
 
 @pytest.mark.shows("B88", "S20")

@@ -147,6 +147,7 @@ HIT: Checks = {
     "context": text,
     "start": whole,
     "end": whole,
+    "hidden_characters": one_of(0),
     "stale": one_of(False),
     "indexed_at": moment,
     "fetched_at": moment,

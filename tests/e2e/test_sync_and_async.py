@@ -122,6 +122,23 @@ def test_texts_are_embedded_while_the_caller_waits(http: httpx.Client) -> None:
 
 
 @pytest.mark.shows("R016", "R019")
+@pytest.mark.shows("S36")
+def test_invisible_characters_are_flagged_in_texts_that_are_sent(http: httpx.Client) -> None:
+    text, url = "Moor\u200bing \u202eseef\u202c", "https://hidden.example/"
+    chunk = {"text": text, "context": "\ufeffFees"}
+    for path, body, count in (
+        ("/embedding/embed", {"texts": [text, "plain", text]}, 6),
+        ("/embedding/enqueue", {"texts": [text], "url": url, "corpus_name": "hidden"}, 3),
+        ("/embedding/enqueue", {"chunks": [chunk], "url": url, "corpus_name": "hidden"}, 4),
+        ("/chunking/chunk", {"text": text}, 3),
+        ("/chunking/enqueue", {"text": text}, 3),
+        ("/chunking/chunk", {"text": "plain"}, 0),
+    ):
+        answer = http.post(path, json=body)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert (answer.status_code // 100, answer.json()["hidden_characters"]) == (2, count), path
+
+
 def test_embedding_with_a_url_publishes_that_document(stack: RunningStack, client: Client) -> None:
     url, corpus = f"{stack.site}/by-hand", "by-hand"
     first = client.embed(["otters swim in the harbour", "gulls steal bread"], url, corpus)
@@ -264,7 +281,7 @@ def test_an_internal_callers_chunks_are_reported_to_the_job_it_names(
     answer = ops.post("/chunking/enqueue", json=body)
     assert (answer.status_code, answer.json()) == (
         202,
-        {"job_id": scraping.job_id, "status": "queued", "result_key": None},
+        {"job_id": scraping.job_id, "status": "queued", "hidden_characters": 0, "result_key": None},
     )
     (job,) = client.wait([scraping.job_id], 30)
     assert (job.status, job.chunk_count) == ("done", 1)

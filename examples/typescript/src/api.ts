@@ -834,6 +834,11 @@ export interface components {
              * @constant
              */
             status: "queued";
+            /**
+             * Hidden Characters
+             * @default 0
+             */
+            hidden_characters: number;
             /** Job Id */
             job_id?: string | null;
             /** Result Key */
@@ -886,6 +891,11 @@ export interface components {
             /** Tokens */
             tokens: number;
             settings: components["schemas"]["ChunkSettings"];
+            /**
+             * Hidden Characters
+             * @default 0
+             */
+            hidden_characters: number;
             /** Job Id */
             job_id?: string | null;
         };
@@ -1222,6 +1232,11 @@ export interface components {
             dimension: number;
             /** Count */
             count: number;
+            /**
+             * Hidden Characters
+             * @default 0
+             */
+            hidden_characters: number;
             /** Job Id */
             job_id?: string | null;
             /** Document Id */
@@ -2053,6 +2068,11 @@ export interface components {
             /** End */
             end: number;
             /**
+             * Hidden Characters
+             * @default 0
+             */
+            hidden_characters: number;
+            /**
              * Stale
              * @default false
              */
@@ -2338,6 +2358,11 @@ export interface components {
             document_id: string;
             /** Chunk Count */
             chunk_count: number;
+            /**
+             * Hidden Characters
+             * @default 0
+             */
+            hidden_characters: number;
         };
         /**
          * EnqueueResponse

@@ -15,7 +15,7 @@ from fastapi import APIRouter
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest
-from indexmill.contracts.http_search import SearchRequest, SearchResponse, SearchTimings
+from indexmill.contracts.http_search import SearchRequest, SearchResponse, SearchResult, SearchTimings
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.embedding.api import read_routes, write_routes
 from indexmill.embedding.search import SearchCorpus
@@ -132,6 +132,48 @@ def test_texts_for_a_model_that_hung_three_times_are_refused_at_once(endpoint: E
     assert len(endpoint.requests) == 3
     assert json.loads(answers[-1]["body"])["error"]["code"] == "embedding_unavailable"
     assert 0 < int(answers[-1]["headers"]["retry-after"]) <= 31
+
+
+@pytest.mark.shows("R116")
+@pytest.mark.parametrize(
+    ("asking", "results", "expected"),
+    [
+        (
+            {},
+            3,
+            {"corpus_name": "default", "mode": "hybrid", "results": 3, "degraded": None, "without_hit": 0},
+        ),
+        (
+            {"mode": "keyword", "corpora": ["a", "b"]},
+            0,
+            {"corpus_name": "a,b", "mode": "keyword", "without_hit": 1},
+        ),
+        ({"offset": 10}, 0, {"results": 0, "without_hit": 0}),
+    ],
+)
+def test_a_search_is_an_event_of_the_audit_with_its_results(
+    asking: dict[str, Any],
+    results: int,
+    expected: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    loop: None,
+) -> None:
+    body = {"query": "words", **asking}
+
+    def search(caller_id: str, request: SearchRequest) -> SearchResponse:
+        hits = [SearchResult.model_construct(chunk_id=str(at)) for at in range(results)]
+        timings = SearchTimings(embed_ms=2, search_ms=5)
+        return SearchResponse.model_construct(
+            results=hits, query_ms=7, timings=timings, degraded="embedding" if results == 1 else None
+        )
+
+    events: list[tuple[str, dict[str, Any]]] = []
+    observability = Observability("embedding", level="CRITICAL")
+    monkeypatch.setattr(observability, "emit", lambda event, _ctx, **more: events.append((event, more)))
+    asked(read_routes(cast("SearchCorpus", search), observability, 5), "/embedding/search", body)
+    [(event, fields)] = events
+    assert (event, fields["ms"]) == ("corpus_searched", 7)
+    assert {name: fields[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,20 @@ def test_the_best_results_have_neighbours_while_the_answer_has_room(embedder: Ha
     shown = [each.preceding is not None for each in found]
     assert (shown[0], shown[-1]) == (True, False)
     assert shown == sorted(shown, reverse=True)
+
+
+@pytest.mark.shows("S36")
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("plain", 0),
+        ("Zürich 東京 👍", 0),
+        ("zero\u200bwidth\u200d\ufeff", 3),
+        ("\u202egnirts\u202c and \u2067more\u2069", 4),
+        ("so\u00adft", 1),
+        ("".join(chr(0xE0000 + ord(letter)) for letter in "ignore"), 6),
+    ],
+)
+def test_a_result_counts_its_invisible_characters(embedder: HashEmbedder, text: str, count: int) -> None:
+    [found] = searched(embedder, [text], query_embedding=[1.0] * 8)
+    assert (found.text, found.hidden_characters) == (text, count)

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from indexmill.chunking.enqueue import EnqueueChunk
 from indexmill.chunking.worker import ChunkDocuments
+from indexmill.contracts.content import hidden_characters
 from indexmill.contracts.http_chunking import (
     ChunkEnqueueRequest,
     ChunkEnqueueResponse,
@@ -49,6 +50,7 @@ def routes(api: ChunkingApi, limit_s: float) -> APIRouter:
             chunk_count=len(chunks),
             tokens=sum(chunk.tokens for chunk in chunks),
             settings=body.settings,
+            hidden_characters=hidden_characters(body.text),
             job_id=body.job_id,
         )
 

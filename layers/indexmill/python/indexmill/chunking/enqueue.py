@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexmill.contracts.content import INLINE_LIMIT_BYTES
+from indexmill.contracts.content import INLINE_LIMIT_BYTES, hidden_characters
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_chunking import ChunkEnqueueRequest, ChunkEnqueueResponse
 from indexmill.contracts.identity import CallerContext, new_id
@@ -52,7 +52,11 @@ class EnqueueChunk:
         )
         if self.queue.send([self._body(task)], [caller.caller_id]):
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The work could not be queued.")
-        return ChunkEnqueueResponse(job_id=request.job_id, result_key=task.result_key)
+        return ChunkEnqueueResponse(
+            job_id=request.job_id,
+            result_key=task.result_key,
+            hidden_characters=hidden_characters(request.text),
+        )
 
     def _body(self, task: ChunkTask) -> str:
         body = write(task)

@@ -43,6 +43,8 @@ class ChunkResponse(BaseModel):
     tokens: int
     """Sum over the chunks, overlaps and contexts included."""
     settings: ChunkSettings
+    hidden_characters: int = 0
+    """Invisible characters in the text sent: zero-width ones, tags, and those that change the direction."""
     job_id: str | None = None
 
 
@@ -65,6 +67,8 @@ class ChunkEnqueueResponse(BaseModel):
     """The work is in the queue."""
 
     status: Literal["queued"] = "queued"
+    hidden_characters: int = 0
+    """Invisible characters in the text sent: zero-width ones, tags, and those that change the direction."""
     job_id: str | None = None
     result_key: str | None = None
     """Object of the content bucket that will hold the result; null with a job.

@@ -46,6 +46,8 @@ class EmbedResponse(BaseModel):
     model: str
     dimension: int
     count: int
+    hidden_characters: int = 0
+    """Invisible characters in the texts: zero-width ones, tags, and those that change the direction."""
     job_id: str | None = None
     document_id: str | None = None
     """Of the document that `url` names; null without one, as are the next two."""
@@ -98,3 +100,5 @@ class EnqueueResponse(BaseModel):
     job_id: str | None = None
     document_id: str
     chunk_count: int
+    hidden_characters: int = 0
+    """Invisible characters in the texts: zero-width ones, tags, and those that change the direction."""

@@ -146,6 +146,11 @@ class SearchRequest(BaseModel):
             raise ValueError("Send only one of corpus_name and corpora.")
         return self
 
+    @property
+    def consults(self) -> Mode:
+        """Return the mode that is meant."""
+        return self.mode or (Mode.VECTOR if self.query is None else Mode.HYBRID)
+
 
 class Part(BaseModel):
     """A result in one list: the keyword list or the vector list."""
@@ -225,6 +230,8 @@ class SearchResult(BaseModel):
     start: int
     """Offset of `text` in the document's text, in characters."""
     end: int
+    hidden_characters: int = 0
+    """Invisible characters in `text`: zero-width ones, tags, and those that change the direction."""
     stale: bool = False
     """Whether the page was gone (404, 410) when a job with `when_gone: mark_stale` fetched it last."""
     indexed_at: datetime | None = None

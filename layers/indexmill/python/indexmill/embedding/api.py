@@ -101,7 +101,11 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
             "corpus_searched",
             ctx,
             corpus_name=",".join(body.corpora or [body.corpus_name or DEFAULT_CORPUS]),
+            mode=body.consults.value,
+            ms=found.query_ms,
             results=len(found.results),
+            # As a number, of which a saved query makes a rate. Behind the last page there is no hit either.
+            without_hit=int(not found.results and body.offset == 0),
             degraded=found.degraded,
         )
         return found

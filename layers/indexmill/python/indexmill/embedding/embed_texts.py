@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from indexmill.contracts.content import chunk_ids
+from indexmill.contracts.content import chunk_ids, hidden_characters
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
@@ -58,6 +58,7 @@ class EmbedTexts:
             model=space.model,
             dimension=space.dimension,
             count=len(vectors),
+            hidden_characters=sum(map(hidden_characters, request.texts)),
             job_id=request.job_id,
         )
         if target is not None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexmill.contracts.content import CHUNK_LIST, INLINE_LIMIT_BYTES, Chunk, SourceText
+from indexmill.contracts.content import (
+    CHUNK_LIST,
+    INLINE_LIMIT_BYTES,
+    Chunk,
+    SourceText,
+    hidden_characters,
+)
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_embedding import EnqueueRequest, EnqueueResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, new_id
@@ -64,7 +70,12 @@ class EnqueueEmbed:
         chunks, source = _ordered(request)
         with self.quota.used(caller, len(chunks), "body.texts" if request.texts else "body.chunks"):
             self._send(request, request_id, target, generation, chunks, source)
-        return EnqueueResponse(job_id=request.job_id, document_id=target.document_id, chunk_count=len(chunks))
+        return EnqueueResponse(
+            job_id=request.job_id,
+            document_id=target.document_id,
+            chunk_count=len(chunks),
+            hidden_characters=sum(hidden_characters(chunk.embedded_text) for chunk in chunks),
+        )
 
     def _send(
         self,

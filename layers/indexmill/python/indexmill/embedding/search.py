@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 from pydantic_core import to_json
 
+from indexmill.contracts.content import hidden_characters
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_search import (
     MAX_ANSWER_BYTES,
@@ -268,7 +269,7 @@ def _checked(request: SearchRequest, *, can_rerank: bool) -> Mode:
         _refuse("offset", f"offset and top_k together must be at most {REACHABLE}.")
     if request.query is None and request.mode not in (None, Mode.VECTOR):
         _refuse("mode", f"A query_embedding has no keywords: {request.mode} needs a query.")
-    mode = request.mode or (Mode.VECTOR if request.query is None else Mode.HYBRID)
+    mode = request.consults
     if mode == Mode.VECTOR and request.min_bm25 is not None:
         _refuse("min_bm25", "Nothing is found by keywords in mode vector.")
     if request.query is None and request.highlights:
@@ -294,6 +295,7 @@ def _result(ranked: Ranked, hit: Hit, name: str, explain: _Explain | None) -> Se
         **dict(hit.facts),
         corpus_name=name,
         score=ranked.score,
+        hidden_characters=hidden_characters(hit.text),
         explain=None if explain is None else explain(ranked, hit),
     )
 
