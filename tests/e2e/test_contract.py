@@ -155,6 +155,7 @@ HIT: Checks = {
     "content_type": one_of("text/html"),
     "language": one_of("en"),
     "metadata": null,
+    "page": null,
     "explain": null,
     "highlights": null,
     "preceding": null,

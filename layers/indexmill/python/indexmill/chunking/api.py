@@ -9,13 +9,13 @@ from fastapi import APIRouter
 
 from indexmill.chunking.enqueue import EnqueueChunk
 from indexmill.chunking.worker import ChunkDocuments
-from indexmill.contracts.content import hidden_characters
 from indexmill.contracts.http_chunking import (
     ChunkEnqueueRequest,
     ChunkEnqueueResponse,
     ChunkRequest,
     ChunkResponse,
 )
+from indexmill.contracts.identity import hidden_characters
 from indexmill.platform.http.app import Caller, RequestId
 from indexmill.platform.http.guard import json_route, scoped
 from indexmill.platform.time import within

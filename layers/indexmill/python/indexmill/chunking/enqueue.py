@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexmill.contracts.content import INLINE_LIMIT_BYTES, hidden_characters
+from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_chunking import ChunkEnqueueRequest, ChunkEnqueueResponse
-from indexmill.contracts.identity import CallerContext, new_id
+from indexmill.contracts.identity import CallerContext, hidden_characters, new_id
 from indexmill.contracts.messages import ChunkTask, write
 from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue

@@ -28,18 +28,6 @@ MAX_INTEGER: Final = 2**31 - 1
 Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 
-_HIDDEN: Final = re.compile(
-    "[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u2064\ufeff\U000e0000-\U000e007f"
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
-"""Characters without width, tags, and those that change the direction of writing."""
-
-
-def hidden_characters(text: str) -> int:
-    """Return how many characters of `text` are invisible: zero-width ones, tags, and bidi controls."""
-    return 0 if text.isascii() else len(_HIDDEN.findall(text))
-
-
 class BlobRef(BaseModel):
     """A stored object: content-addressed, so writing it twice is writing it once."""
 

@@ -37,6 +37,18 @@ def clean(text: str) -> str:
     return _NOT_IN_DOCUMENTS.sub(" ", text)
 
 
+_HIDDEN: Final = re.compile(
+    "[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u2064\ufeff\U000e0000-\U000e007f"
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+"""Characters without width, tags, and those that change the direction of writing."""
+
+
+def hidden_characters(text: str) -> int:
+    """Return how many characters of `text` are invisible: zero-width ones, tags, and bidi controls."""
+    return 0 if text.isascii() else len(_HIDDEN.findall(text))
+
+
 def _plain(text: str) -> str:
     if not is_plain(text):
         raise ValueError("Control characters are not allowed here.")

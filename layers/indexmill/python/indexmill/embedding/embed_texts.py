@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from indexmill.contracts.content import chunk_ids, hidden_characters
+from indexmill.contracts.content import chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
-from indexmill.contracts.identity import CallerContext, CorpusIsolation
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, hidden_characters
 from indexmill.contracts.messages import Target
 from indexmill.embedding.ports import DocumentVersion, Embedder, PublishOutcome, Vector, VectorIndex
 from indexmill.embedding.targets import CanonicalUrl, ChunkQuota, Generations, chunks_of, target_of

@@ -10,11 +10,10 @@ from indexmill.contracts.content import (
     INLINE_LIMIT_BYTES,
     Chunk,
     SourceText,
-    hidden_characters,
 )
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_embedding import EnqueueRequest, EnqueueResponse
-from indexmill.contracts.identity import CallerContext, CorpusIsolation, new_id
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, hidden_characters, new_id
 from indexmill.contracts.messages import EmbedTask, Target, write
 from indexmill.embedding.targets import (
     CanonicalUrl,

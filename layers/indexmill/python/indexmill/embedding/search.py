@@ -12,7 +12,6 @@ from typing import Final, NoReturn
 
 from pydantic_core import to_json
 
-from indexmill.contracts.content import hidden_characters
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_search import (
     MAX_ANSWER_BYTES,
@@ -27,7 +26,7 @@ from indexmill.contracts.http_search import (
     SearchTimings,
     Span,
 )
-from indexmill.contracts.identity import CorpusIsolation
+from indexmill.contracts.identity import CorpusIsolation, hidden_characters
 from indexmill.embedding.analyzer import count_terms, spans
 from indexmill.embedding.corpora import named, shown
 from indexmill.embedding.ports import (
