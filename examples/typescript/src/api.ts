@@ -21,7 +21,7 @@ export interface paths {
         put?: never;
         /**
          * Submit URLs
-         * @description Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL.
+         * @description Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL; or delete one.
          *
          *     Under one `Idempotency-Key` that is done once in 24 hours. With `dry_run` nothing is accepted.
          */
@@ -147,6 +147,26 @@ export interface paths {
          * @description Return every transition, and whether the chain of their hashes is intact.
          */
         get: operations["get_history_orchestrator_jobs__job_id__history_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orchestrator/jobs/{job_id}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a deletion removed, signed
+         * @description Return the report of a deletion that has ended, as a DSSE envelope; 404 before that.
+         */
+        get: operations["report_orchestrator_jobs__job_id__report_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1064,6 +1084,45 @@ export interface components {
             canceled: boolean;
         };
         /**
+         * Deletion
+         * @description Selection of the documents to delete: exactly one of the fields but `confirm`.
+         */
+        Deletion: {
+            /** Url */
+            url?: string | null;
+            /** Name */
+            name?: string | null;
+            /** Document Id */
+            document_id?: string | null;
+            filter?: components["schemas"]["DeletionFilter"] | null;
+            /** Everything */
+            everything?: true | null;
+            /** Confirm */
+            confirm?: string | null;
+        };
+        /**
+         * DeletionFilter
+         * @description Documents of one corpus.
+         */
+        DeletionFilter: {
+            /** Url Prefix */
+            url_prefix: string;
+        };
+        /**
+         * DeletionPreview
+         * @description Answer of a deletion's dry run: the documents that match now. Nothing is changed.
+         */
+        DeletionPreview: {
+            /** Documents */
+            documents: number;
+            /** Chunks */
+            chunks: number;
+            /** Confirm */
+            confirm: string | null;
+            /** Confirm Until */
+            confirm_until: string | null;
+        };
+        /**
          * DocumentChunk
          * @description One chunk of a document.
          */
@@ -1510,6 +1569,8 @@ export interface components {
             generation?: number | null;
             chunks?: components["schemas"]["JobChunks"] | null;
             receipt?: components["schemas"]["Receipt"] | null;
+            /** Deleted At */
+            deleted_at?: string | null;
         };
         /**
          * JobChunks
@@ -2117,6 +2178,20 @@ export interface components {
             rerank_ms: number;
         };
         /**
+         * SignedReport
+         * @description DSSE envelope with a report; `indexmill audit verify` reads it.
+         */
+        SignedReport: {
+            /** Payloadtype */
+            payloadType: string;
+            /** Payload */
+            payload: string;
+            /** Signatures */
+            signatures: {
+                [key: string]: string;
+            }[];
+        };
+        /**
          * SkippedJob
          * @description A job that matched and was not retried.
          */
@@ -2217,7 +2292,7 @@ export interface components {
         };
         /**
          * SubmitRequest
-         * @description Exactly one of `url`, `urls` and `content`.
+         * @description Exactly one of `url`, `urls` and `content`; with the job type `delete` it is `delete`.
          */
         SubmitRequest: {
             /** Url */
@@ -2235,9 +2310,10 @@ export interface components {
             /**
              * Job Type
              * @default index
-             * @constant
+             * @enum {string}
              */
-            job_type: "index";
+            job_type: "index" | "delete";
+            delete?: components["schemas"]["Deletion"] | null;
             /**
              * Priority
              * @default 50
@@ -2293,6 +2369,11 @@ export interface components {
             /** Expected By */
             expected_by?: string | null;
         };
+        /**
+         * Tried
+         * @description Answer of a dry run: of a submit, or of a deletion.
+         */
+        Tried: components["schemas"]["DryRun"] | components["schemas"]["DeletionPreview"];
         /**
          * UploadGrant
          * @description Permission to upload content.
@@ -2391,7 +2472,7 @@ export interface components {
          */
         ErrorEnvelope: {
             error: {
-                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, insufficient_scope, request_blocked, caller_blocked, not_found, content_expired, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, signing_unavailable, deadline_exceeded, domain_busy, domain_failing, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, other_host, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
+                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, insufficient_scope, request_blocked, caller_blocked, not_found, content_expired, idempotency_conflict, invalid_transition, confirm_mismatch, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, signing_unavailable, deadline_exceeded, domain_busy, domain_failing, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, other_host, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
                 code: string;
                 message: string;
                 request_id: string;
@@ -2694,7 +2775,7 @@ export interface operations {
                      *       "max_pending": 10000
                      *     }
                      */
-                    "application/json": components["schemas"]["DryRun"];
+                    "application/json": components["schemas"]["Tried"];
                 };
             };
             /** @description Successful Response */
@@ -3889,6 +3970,175 @@ export interface operations {
             };
             /** @description There is no such object of the caller's. */
             404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    report_orchestrator_jobs__job_id__report_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example 550e8400-e29b-41d4-a716-446655440000 */
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "payloadType": "application/vnd.indexmill.deletion+json",
+                     *       "payload": "eyJqb2JfaWQiOiAiNTUwZTg0MDAtZTI5Yi00MWQ0LWE3MTYtNDQ2NjU1NDQwMDAwIn0=",
+                     *       "signatures": [
+                     *         {
+                     *           "keyid": "5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
+                     *           "sig": "MEUCIQDlXf0nTtBvQJ7X0b1hU1mT0Zc7yq5W2nqk3m5K0wz1XgIgQ0m2cQ=="
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SignedReport"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
                 headers: {
                     /** @description Id of the request: the caller's own when it is a sound one. */
                     "X-Request-Id": string;
