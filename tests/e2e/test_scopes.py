@@ -43,3 +43,17 @@ def test_a_stream_token_reads_its_job_whatever_its_caller_may_beside(matrix: Mat
         grant = reader.post(f"{job}/stream-token").json()
         assert browser.get(f"{job}/stream", params={"token": grant["token"]}).status_code == 200
         assert browser.get(job, params={"token": grant["token"]}).status_code == 401
+
+
+def test_a_deletion_needs_its_scope_beside_that_of_the_route(matrix: Matrix) -> None:
+    wanted = {"job_type": "delete", "corpus_name": "matrix-own", "delete": {"url": matrix.page + "?none"}}
+    refused = [("its scope", "orchestrator:write"), ("every other scope", "embedding:delete")]
+    for body in (wanted, {**wanted, "dry_run": True}):
+        for kind in refused:
+            with matrix.stack.http(matrix.keys[kind]) as http:
+                answer = http.post("/orchestrator/jobs", json=body)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (403, "insufficient_scope")
+            assert (error["field"], "embedding:delete" in error["message"]) == ("body.job_type", True)
+        with matrix.stack.http(matrix.keys["every other scope", "embedding:write"]) as http:
+            assert http.post("/orchestrator/jobs", json=body).status_code == 404

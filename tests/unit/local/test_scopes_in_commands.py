@@ -1,4 +1,4 @@
-"""What commands print about the scopes of a key: a refusal with what to do, and those that it has."""
+"""Commands print the scope that a key is missing, with a hint, and the scopes that it has."""
 
 from __future__ import annotations
 
