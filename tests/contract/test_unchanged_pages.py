@@ -90,22 +90,23 @@ def test_long_text_of_an_unchanged_page_is_not_stored_again(cycle: Cycle) -> Non
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"chunker": "2"},
-        {"tokenizer": "other"},
-        {"chunk_settings": {"max_tokens": 128, "overlap_tokens": 32}},
-        {"model": "other"},
-        {"dimension": 8},
-    ],
-    ids=lambda changed: next(iter(changed)),
+    "changed", [{"model": "other"}, {"dimension": 8}], ids=lambda changed: next(iter(changed))
 )
-def test_what_another_chunker_or_model_made_is_processed_again(
-    cycle: Cycle, changed: Mapping[str, Any]
-) -> None:
+def test_what_another_model_made_is_processed_again(cycle: Cycle, changed: Mapping[str, Any]) -> None:
     cycle.visit()
     assert how(cycle.visit(recipe={**RECIPE, **changed})) == ("same", None)
     assert how(cycle.visit()) == ("same", "same_content")
+
+
+def test_what_another_chunker_made_stays_until_the_page_changes(
+    cycle: Cycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("tests.support.jobs.CHUNKER", "1")
+        cycle.visit()
+    assert how(cycle.visit()) == ("same", "same_content")
+    serve(cycle, TEXT.replace("Some", "Other"), '"2"')
+    assert how(cycle.visit()) == ("changed", None)
 
 
 def test_what_another_extractor_read_is_processed_again(

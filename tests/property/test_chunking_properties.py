@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexmill.chunking.ports import Tokenizer
-from indexmill.chunking.split import split
+from indexmill.chunking.worker import split
 from indexmill.contracts.content import ChunkSettings
 from tests.support.chunks import assert_sound, model_tokenizer, whole_text_tokenizer
 from tests.twins.tokenizer import WordTokenizer

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from indexmill.contracts.content import CHUNKER, ChunkSettings
 from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.job import Job, JobStatus, SubmitRequest
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
@@ -24,14 +23,8 @@ from tests.twins.uploads import InMemoryUploads
 
 PAGE, OTHER = f"{SITE}/page", f"{SITE}/other"
 
-RECIPE = {
-    "chunker": CHUNKER,
-    "tokenizer": "t",
-    "chunk_settings": ChunkSettings().model_dump(),
-    "model": "m",
-    "dimension": 4,
-}
-"""Facts of what `chunked` and `embedded` make."""
+RECIPE = {"model": "m", "dimension": 4}
+"""Facts of what `embedded` makes."""
 
 
 @dataclass

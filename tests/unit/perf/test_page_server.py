@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import product
 
 from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer
-from indexmill.chunking.split import split
+from indexmill.chunking.worker import split
 from indexmill.contracts.content import ChunkSettings
 from indexmill.scraper.extract.content import RawContent, detect, extract
 from local.backends.model_files import tokenizer_path

@@ -1,18 +1,19 @@
-"""Splitter of a text into ordered pieces with a maximum of tokens, along the structure of its Markdown.
+"""Structure of a text in Markdown, and the choice of the places where its chunks end.
 
-Every piece is `text[start:end]` exactly; together they cover every character that is not white space.
+The choice depends on the text nearby: an edit moves the boundaries near it, and no others.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
-from indexmill.chunking.ports import Marks, Tokenizer
-from indexmill.contracts.content import Chunk, ChunkSettings
-from indexmill.contracts.errors import ErrorCode, PermanentError
+from indexmill.chunking.ports import Marks
 
 _LINE: Final = re.compile(
     r"\n(?:[ ]{0,3}(?:(?P<level>\#{1,6})(?:[ \t]+(?P<title>[^\n]*))?$|(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)"
@@ -151,41 +152,180 @@ class _Reader:
         found.blocks = [start for start in starts if found.whole_around(start) is None]
 
 
-_SENTENCE: Final = re.compile(r"[.!?\u2026][\"'\u201d\u2019)\]*_]{0,3}\s+(?![\sa-z])|[\u3002\uff01\uff1f]")
+_SENTENCE: Final = re.compile(
+    r"[.!?\u2026\u3002\uff01\uff1f](?:(?<=[\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]*_]{0,3}\s+(?![\sa-z]))"
+)
 """The end of a sentence, up to the next one's first character."""
+_LINE_END: Final = re.compile(r"\n\s*")
+_WORD_END: Final = re.compile(r"[ \t]+")
+VISIBLE: Final = re.compile(r"\S")
+_BLOCK_COST, _ITEM_COST, _SENTENCE_COST, _LINE_COST, _WORD_COST = 0.0, 0.2, 0.4, 0.8, 1.5
+"""What a boundary costs by its kind, beside its rank. A chunk costs 1, the beginning of a section nothing."""
+_RANKS: Final = [3.5 * max(0.0, math.log(10 * (at + 1) / 256)) for at in range(256)]
+"""What a boundary costs by the digest of the text around it: a tenth costs nothing, most are dear. So two
+texts that differ in one place have the same boundaries soon before and after it."""
+_FEW: Final = 31 << 8
+"""Bits of a digest: one word in 32 has none of them, and such words alone may begin a chunk."""
 
 
-class Cuts:
-    """Cuts of one text. All offsets are in characters, all amounts in tokens."""
+class Boundaries:
+    """Choice of the places where the chunks of one text end. Offsets are in characters, amounts in tokens.
 
-    def __init__(self, text: str, outline: Outline, marks: Marks) -> None:
-        """`outline` and `marks` are those of `text`."""
+    It is the cheapest choice: a chunk costs 1, a boundary what its kind and the text around it say. A chunk
+    that continues across a heading beyond its first third ends at one of that level or a higher one.
+    """
+
+    def __init__(self, text: str, outline: Outline, marks: Marks, room: Callable[[int], int]) -> None:
+        """`room` returns the tokens that a chunk from an offset on may have beside its context."""
         self._text = text
         self._outline = outline
-        self._marks = marks
+        self._ends, self._tokens = marks.ends, marks.tokens
+        self._room = room
+        self._most = room(0)
+        self._levels: dict[int, int] = {}
+        """By offset: level of the headings that a chunk may begin with."""
+        self._below: dict[int, int] = {}
+        """By heading: where the text below it begins."""
 
-    def end(self, start: int, covered: int, budget: int) -> int:
-        """Return the best end of a piece that begins at `start` and has at most `budget` tokens.
+    def chosen(self) -> list[int]:
+        """Return the ends of the chunks, ascending; the last is the text's."""
+        places = self._places()
+        starts, cuts, counts, costs = zip(*places, strict=True)
+        reach, lows = self._bounds(starts, counts)
+        sums, previous, low = [0.0], [0], 0
+        for at in range(1, len(places)):
+            while low < at - 1 and reach[low] < counts[at]:
+                low += 1
+            first = max(low, lows[at])
+            least = min(sums[first:at])
+            previous.append(sums.index(least, first, at))
+            sums.append(least + 1 + costs[at])
+        found, at = [], len(places) - 1
+        while at > 0:
+            found.append(cuts[at])
+            at = previous[at]
+        return found[::-1]
 
-        The end is always beyond `covered`, also where one mark alone needs more than the budget.
+    def _places(self) -> list[tuple[int, int, int, float]]:
+        """Return where a chunk may begin, from the first visible character to the end of the text.
+
+        Each has the offset where the chunk before would end, the tokens up to there, and what it costs.
         """
-        limit = self._last_mark(start, budget)
-        if limit <= covered:
-            return self._mark_after(covered)
-        if limit == len(self._text):
-            return limit
-        cut = self._preferred(start, covered, limit)
-        cut = self._before_bare_heading(start, covered, cut)
-        # A preferred cut is at a mark or next to white space; a mark is never inside a token.
-        return self._mark_at_or_before(cut, covered)
+        kinds = dict.fromkeys(self._outline.items, _ITEM_COST)
+        kinds |= dict.fromkeys(self._outline.blocks, _BLOCK_COST)
+        for start, end in self._outline.wholes:
+            kinds[start] = kinds[self._visible(end)] = _BLOCK_COST
+        self._read_headings(kinds)
+        first, length = self._visible(0), len(self._text)
+        found = [(first, 0, 0, 0.0)]
+        fifth, below, count = self._most // 5, first, 0
+        for start in [*sorted(at for at in kinds if first < at < length), length]:
+            mark = bisect_right(self._ends, start) - 1
+            if self._tokens[mark] - count > fifth:
+                found += self._between(below, count, start)
+            cost = 0.0 if start in self._levels else kinds.get(start, 0.0) + _rank(self._text, start)
+            below, count = self._below.get(start, start), self._tokens[mark]
+            found.append((start, self._ends[mark], count, cost))
+        return found
 
-    def overlap_start(self, start: int, end: int, overlap: int) -> int:
-        """Return where the piece after [start, end) begins: at most `overlap` tokens before `end`.
+    def _read_headings(self, kinds: dict[int, float]) -> None:
+        """Add headings to `kinds`, and leave out what follows one at once: it begins no chunk without it."""
+        last = -1
+        for heading in self._outline.headings:
+            below = self._visible(heading.end)
+            if self._below.get(last) == heading.start and self.count(last, below) <= self._most // 3:
+                self._levels[last] = min(self._levels[last], heading.level)
+                kinds.pop(heading.start, None)
+            else:
+                last = heading.start
+                self._levels[last] = heading.level
+                kinds[last] = 0.0
+            self._below[last] = below
+            whole = self._outline.whole_around(below + 1)
+            if whole is None or not self._fits(below, whole[1]) or self._fits(last, whole[1]):
+                kinds.pop(below, None)
 
-        It begins with a heading, a line or a sentence if one begins there, else with a word; never within a
-        code block or table that ends there, and never with text from above a heading.
+    def _fits(self, start: int, end: int) -> bool:
+        return self.count(start, end) <= self._room(start)
+
+    def _between(self, low: int, count: int, high: int) -> list[tuple[int, int, int, float]]:
+        """Return places between two that are far from each other; `count` is of tokens before the first."""
+        most, room = self._most, 0
+        if self._outline.whole_around(low + 1) is not None:
+            room = self._room(low)  # a table or a line of code is whole where it fits
+        steps = [
+            (_LINE_END, room or most // 3, _LINE_COST),
+            (_WORD_END, room or most // 2, _WORD_COST),
+        ]
+        return self._finer(
+            low, count, high, steps if room else [(_SENTENCE, most // 5, _SENTENCE_COST), *steps]
+        )
+
+    def _finer(
+        self, low: int, count: int, high: int, steps: list[tuple[re.Pattern[str], int, float]]
+    ) -> list[tuple[int, int, int, float]]:
+        """Return places by the first step's pattern, and by the next steps where those are far apart."""
+        if not steps:
+            return self._any_marks(count, high)
+        pattern, most, cost = steps[0]
+        found: list[tuple[int, int, int, float]] = []
+        if self.before(high) - count <= most:
+            return found
+        further = steps[1][1] if len(steps) > 1 else self._most // 2
+        for one in pattern.finditer(self._text, low, high):
+            at = one.end()
+            if low < at < high and (pattern is not _WORD_END or _digest(self._text, at) & _FEW == 0):
+                mark = bisect_right(self._ends, at) - 1
+                if self._tokens[mark] - count > further:
+                    found += self._finer(low, count, at, steps[1:])
+                low, count = at, self._tokens[mark]
+                found.append((at, self._ends[mark], count, cost + _rank(self._text, at)))
+        return found + self._finer(low, count, high, steps[1:])
+
+    def _any_marks(self, count: int, high: int) -> list[tuple[int, int, int, float]]:
+        """Return places in a long text without spaces: there all are alike."""
+        found: list[tuple[int, int, int, float]] = []
+        while self.before(high) - count > self._most // 2:
+            mark = bisect_right(self._tokens, count + self._most // 4)
+            at, count = self._ends[mark], self._tokens[mark]
+            if at < high:
+                found.append((at, at, count, _WORD_COST))
+        return found
+
+    def _bounds(self, starts: Sequence[int], counts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return by place how far a chunk from there may go, and from where one to there may come."""
+        reach: list[int] = []
+        lows: list[int] = []
+        above: list[tuple[int, int]] = []
+        """Headings that are open: level, and the first place of a chunk that may continue across it."""
+        room = self._room(0)
+        sections = [at for at, start in enumerate(starts) if start in self._levels]
+        for at in [*sections, len(starts)]:
+            lows += [above[-1][1] if above else 0] * (at - len(lows))
+            reach += [count + room for count in counts[len(reach) : at]]
+            if at < len(starts):
+                level = self._levels[starts[at]]
+                while above and above[-1][0] >= level:
+                    above.pop()
+                lows.append(min(above[-1][1], at - 1) if above else 0)
+                reach.append(counts[at] + self._room(starts[at]))
+                above.append((level, bisect_left(counts, counts[at] - self._most // 3, 0, at)))
+                room = self._room(self._below[starts[at]])
+        return reach, lows
+
+    def _visible(self, position: int) -> int:
+        found = VISIBLE.search(self._text, position)
+        return found.start() if found else len(self._text)
+
+    def overlap_start(self, start: int, end: int, overlap: int, spare: int) -> int:
+        """Return where the chunk after [start, end) begins: at most `overlap` or `spare` tokens before.
+
+        It begins with a heading, a line or a sentence if one begins there; else with a word, or at `end`
+        where less than the overlap is spare. It never begins within a code block or table that ends there,
+        nor with text from above a heading.
         """
-        earliest = max(self._earliest(end, overlap), start + 1)
+        earliest = self._ends[bisect_left(self._tokens, self.before(end) - min(overlap, spare))]
+        earliest = max(earliest, start + 1)
         if earliest >= end:
             return end
         headings = self._outline.headings_between(earliest, end - 1)
@@ -194,204 +334,34 @@ class Cuts:
         whole = self._outline.whole_around(earliest)
         if whole is not None and whole[1] <= end:
             return whole[1]
-        return self._first_start(earliest, end)
-
-    def _preferred(self, start: int, covered: int, limit: int) -> int:
-        """Return the best place in (covered, limit]; pieces are half full unless structure asks for less."""
-        third = max(covered, start + (limit - start) // 3) + 1
-        half = max(covered, start + (limit - start) // 2) + 1
-        headings = self._outline.headings_between(third, limit)
-        if headings:
-            return min(headings, key=lambda heading: (heading.level, -heading.start)).start
-        whole = self._outline.whole_around(limit)
-        if whole is not None and whole[0] > covered and self._tokens(*whole) <= self._tokens(start, limit):
-            return whole[0]
-        for starts in (self._outline.blocks, self._outline.items):
-            at = bisect_right(starts, limit) - 1
-            if at >= 0 and starts[at] >= half:
-                return starts[at]
-        line = self._text.rfind("\n", half, limit) + 1
-        if whole is not None and line:
-            return line
-        sentences = [found.end() for found in _SENTENCE.finditer(self._text, half, limit)]
-        return (sentences[-1] if sentences else 0) or line or self._text.rfind(" ", half, limit) + 1 or limit
-
-    def _before_bare_heading(self, start: int, covered: int, cut: int) -> int:
-        """Move the cut up so that no piece ends with a heading without its text."""
-        for heading in reversed(self._outline.headings_between(max(start, covered) + 1, cut - 1)):
-            if self._text[heading.end : cut].strip():
-                break
-            cut = heading.start
-        return cut
-
-    def _first_start(self, earliest: int, end: int) -> int:
-        """Return the first beginning of a line, sentence or word in [earliest, end)."""
         if self._text[earliest - 1] == "\n":
             return earliest
         line = self._text.find("\n", earliest, end) + 1
         sentence = _SENTENCE.search(self._text, earliest, end)
         found = [at for at in (line, sentence.end() if sentence else 0) if at and self._text[at:end].strip()]
-        return min(found, default=0) or self._text.find(" ", earliest, end) + 1 or earliest
+        if found or spare < overlap:
+            return min(found, default=end)
+        return self._text.find(" ", earliest, end) + 1 or earliest
 
-    def _tokens_before(self, position: int) -> int:
-        at = bisect_right(self._marks.ends, position) - 1
-        return self._marks.tokens[at] if at >= 0 else 0
+    def before(self, position: int) -> int:
+        """Return the tokens before a position."""
+        at = bisect_right(self._ends, position) - 1
+        return self._tokens[at] if at >= 0 else 0
 
-    def _tokens(self, start: int, end: int) -> int:
-        return self._tokens_before(end) - self._tokens_before(start)
+    def count(self, start: int, end: int) -> int:
+        """Return the tokens between two positions."""
+        return self.before(end) - self.before(start)
 
-    def _last_mark(self, start: int, budget: int) -> int:
-        """Return the last mark that is at most `budget` tokens after `start`."""
-        at = bisect_right(self._marks.tokens, self._tokens_before(start) + budget) - 1
-        return self._marks.ends[at] if at >= 0 else 0
-
-    def _earliest(self, end: int, overlap: int) -> int:
-        """Return the first mark that is at most `overlap` tokens before `end`."""
-        return self._marks.ends[bisect_left(self._marks.tokens, self._tokens_before(end) - overlap)]
-
-    def _mark_after(self, position: int) -> int:
-        return self._marks.ends[bisect_right(self._marks.ends, position)]
-
-    def _mark_at_or_before(self, cut: int, covered: int) -> int:
-        """Return the mark at `cut` or the nearest before it, but beyond `covered`."""
-        at = bisect_right(self._marks.ends, cut) - 1
-        return (
-            self._marks.ends[at] if at >= 0 and self._marks.ends[at] > covered else self._mark_after(covered)
-        )
+    def last(self, start: int, budget: int) -> int:
+        """Return the last mark that is at most `budget` tokens after `start`, or the first one after it."""
+        at = bisect_right(self._tokens, self.before(start) + budget) - 1
+        return self._ends[max(at, bisect_right(self._ends, start))]
 
 
-MAX_CHUNKS: Final = 10_000
-_ESCAPE: Final = re.compile(r"\\[!-/:-@\[-`{-~]")
-"""A backslash and the character that it escapes in Markdown."""
-_LOW: Final = 2
-"""Tokens that are left free: at the edges of a piece a tokenizer may need one more than inside the text."""
-_CONTEXT_SHARE: Final = 4
-"""The context takes at most this part (1/n) of a chunk's tokens."""
-_SEPARATOR: Final = " > "
-_VISIBLE: Final = re.compile(r"\S")
+def _digest(text: str, at: int) -> int:
+    """Return a digest of the text around an offset."""
+    return crc32(text[at - 16 if at > 16 else 0 : at + 24].encode())
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
-    text: str
-    tokens: int
-
-
-def split(text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer) -> list[Chunk]:
-    """Return the chunks of `text` in order, ordinals from 0.
-
-    Raises PermanentError: empty_content for a blank text, too_many_chunks beyond 10,000.
-    """
-    if not text or text.isspace():
-        raise PermanentError(ErrorCode.EMPTY_CONTENT, "The document has no text.")
-    return _Splitter(text, title, settings, tokenizer).run()
-
-
-class _Splitter:
-    """One run over one text."""
-
-    def __init__(self, text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer) -> None:
-        self._text = text
-        self._tokenizer = tokenizer
-        self._max = settings.max_tokens
-        self._overlap = min(settings.overlap_tokens, settings.max_tokens // 2 - 1)
-        self._title = " ".join((title or "").split())
-        self._marks = _between_escapes(text, tokenizer.marks(text))
-        if self._marks.tokens[-1] > MAX_CHUNKS * settings.max_tokens:
-            raise _too_many()
-        self._outline: Outline = outline(text)
-        self._cuts = Cuts(text, self._outline, self._marks)
-        self._contexts: dict[tuple[str, ...], _Context] = {}
-
-    def run(self) -> list[Chunk]:
-        chunks: list[Chunk] = []
-        start: int | None = self._visible(0)
-        covered = 0
-        while start is not None:
-            if len(chunks) == MAX_CHUNKS:
-                raise _too_many()
-            chunk, covered = self._chunk(len(chunks), start, covered)
-            chunks.append(chunk)
-            following = self._visible(covered)
-            if following is None:
-                break
-            start = self._next_start(chunk.start, covered, following)
-        return chunks
-
-    def _next_start(self, start: int, covered: int, following: int) -> int:
-        """Return where the next chunk begins; a heading begins a chunk without overlap."""
-        if self._overlap <= 0 or self._outline.is_heading(following):
-            return following
-        again = self._visible(self._cuts.overlap_start(start, covered, self._overlap))
-        return following if again is None else min(again, following)
-
-    def _chunk(self, ordinal: int, start: int, covered: int) -> tuple[Chunk, int]:
-        """Return the chunk that begins at `start`, and the offset up to which the text is covered by it."""
-        context = self._context(start)
-        budget = self._max - _LOW - context.tokens
-        while True:
-            cut = self._cuts.end(start, max(covered, start), budget)
-            end = start + len(self._text[start:cut].rstrip())
-            before = f"{context.text}\n\n" if context.text else ""
-            tokens = self._tokenizer.count_part(self._text, self._marks, slice(start, end), before)
-            excess = tokens - self._max
-            if excess <= 0 or budget <= 0:
-                text = self._text[start:end]
-                return Chunk(
-                    ordinal=ordinal, text=text, context=context.text, start=start, end=end, tokens=tokens
-                ), cut
-            budget -= excess
-            if budget <= 0 and start < covered:
-                # Only new text fits: begin without what the previous chunk already has.
-                start, budget = self._visible(covered) or covered, self._max - _LOW - context.tokens
-
-    def _context(self, start: int) -> _Context:
-        path = self._outline.path(start)
-        found = self._contexts.get(path)
-        if found is None:
-            found = self._contexts[path] = self._fitted(path)
-        return found
-
-    def _fitted(self, path: tuple[str, ...]) -> _Context:
-        """Drop the outermost titles, then the end of the last one, until the context leaves room for text."""
-        parts = [self._title, *path] if self._title and path[:1] != (self._title,) else list(path)
-        limit = self._max // _CONTEXT_SHARE
-        while parts:
-            text = _SEPARATOR.join(parts)
-            tokens = self._tokenizer.count(f"{text}\n\n")
-            if tokens <= limit:
-                return _Context(text, tokens)
-            if len(parts) > 1:
-                parts.pop(0)
-            else:
-                parts = [shorter] if (shorter := text[: len(text) * 2 // 3].rstrip()) else []
-        return _Context("", 0)
-
-    def _visible(self, position: int) -> int | None:
-        found = _VISIBLE.search(self._text, position)
-        return found.start() if found else None
-
-
-def _between_escapes(text: str, marks: Marks) -> Marks:
-    r"""Return `marks` with each between a `\` and the character that it escapes before both instead."""
-    if "\\" not in text:
-        return marks
-    within = {found.start() + 1 for found in _ESCAPE.finditer(text)}
-    if within.isdisjoint(marks.ends):
-        return marks
-    ends: list[int] = []
-    tokens: list[int] = []
-    for end, count in zip(marks.ends, marks.tokens, strict=True):
-        at = end - 1 if end in within else end
-        if at > (ends[-1] if ends else 0):
-            ends.append(at)
-            tokens.append(count)
-    return Marks(ends, tokens)
-
-
-def _too_many() -> PermanentError:
-    return PermanentError(
-        ErrorCode.TOO_MANY_CHUNKS,
-        f"The document needs more than {MAX_CHUNKS:,} chunks.",
-        hint="Split the document.",
-    )
+def _rank(text: str, at: int) -> float:
+    return _RANKS[crc32(text[at - 16 if at > 16 else 0 : at + 24].encode()) & 255]

@@ -1,14 +1,18 @@
-"""Chunk worker: splits one document for a caller, or those of a batch of the chunk queue."""
+"""Chunk worker: splits one document for a caller, or those of a batch of the chunk queue.
+
+Every chunk is `text[start:end]` exactly; together they cover every character that is not white space.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from indexmill.chunking.ports import Tokenizer
-from indexmill.chunking.split import split
+from indexmill.chunking.ports import Marks, Tokenizer
+from indexmill.chunking.split import VISIBLE, Boundaries, Outline, outline
 from indexmill.contracts.content import (
     CHUNK_LIST,
     CHUNKER,
@@ -35,6 +39,144 @@ from indexmill.platform.time import Clock
 
 _LONGEST_REST: Final = 2_000
 """Characters within a message; ten thousand chunks have as many between them."""
+MAX_CHUNKS: Final = 10_000
+_ESCAPE: Final = re.compile(r"\\[!-/:-@\[-`{-~]")
+"""A backslash and the character that it escapes in Markdown."""
+_LOW: Final = 2
+"""Tokens that are left free: at the edges of a piece a tokenizer may need one more than inside the text."""
+_CONTEXT_SHARE: Final = 4
+"""The context takes at most this part (1/n) of a chunk's tokens."""
+_SEPARATOR: Final = " > "
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    text: str
+    tokens: int
+
+
+def split(text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer) -> list[Chunk]:
+    """Return the chunks of `text` in order, ordinals from 0.
+
+    Raises PermanentError: empty_content for a blank text, too_many_chunks beyond 10,000.
+    """
+    if not text or text.isspace():
+        raise PermanentError(ErrorCode.EMPTY_CONTENT, "The document has no text.")
+    return _Splitter(text, title, settings, tokenizer).run()
+
+
+class _Splitter:
+    """One run over one text."""
+
+    def __init__(self, text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer) -> None:
+        self._text = text
+        self._tokenizer = tokenizer
+        self._max = settings.max_tokens
+        self._overlap = min(settings.overlap_tokens, settings.max_tokens // 2 - 1)
+        self._title = " ".join((title or "").split())
+        self._marks = _between_escapes(text, tokenizer.marks(text))
+        if self._marks.tokens[-1] > MAX_CHUNKS * settings.max_tokens:
+            raise _too_many()
+        self._outline: Outline = outline(text)
+        self._contexts: dict[tuple[str, ...], _Context] = {}
+        self._boundaries = Boundaries(text, self._outline, self._marks, self._room)
+
+    def run(self) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        covered, begin = 0, self._visible(0)
+        for cut in self._boundaries.chosen():
+            while begin < cut:
+                if len(chunks) == MAX_CHUNKS:
+                    raise _too_many()
+                before = chunks[-1].start if chunks else -1
+                chunk, covered = self._chunk(len(chunks), before, covered, begin, cut)
+                chunks.append(chunk)
+                begin = self._visible(covered)
+        return chunks
+
+    def _chunk(self, ordinal: int, before: int, covered: int, begin: int, cut: int) -> tuple[Chunk, int]:
+        """Return the chunk of [begin, cut) with the end of the text before, and the offset where it ends.
+
+        It ends earlier where it has too many tokens: its edges have more than the text, or no boundary fits.
+        """
+        budget, start = self._room(begin), begin
+        spare = budget - self._boundaries.count(covered, cut)
+        if before >= 0 and self._overlap > 0 and spare > 0 and not self._outline.is_heading(begin):
+            again = self._boundaries.overlap_start(before, covered, self._overlap, spare)
+            start = min(self._visible(again), begin)
+        while True:
+            if spare < 0:
+                cut = self._boundaries.last(begin, budget)
+            context = self._context(start)
+            end = start + len(self._text[start:cut].rstrip())
+            above = f"{context.text}\n\n" if context.text else ""
+            tokens = self._tokenizer.count_part(self._text, self._marks, slice(start, end), above)
+            excess = tokens - self._max
+            if excess <= 0 or budget <= 0:
+                text = self._text[start:end]
+                chunk = Chunk(
+                    ordinal=ordinal, text=text, context=context.text, start=start, end=end, tokens=tokens
+                )
+                return chunk, cut
+            if start == begin:
+                budget = min(budget, self._boundaries.count(covered, cut)) - excess
+                spare = -1
+            start = begin
+
+    def _room(self, position: int) -> int:
+        """Return the tokens of a chunk from `position` on without its context."""
+        return self._max - _LOW - self._context(position).tokens
+
+    def _context(self, start: int) -> _Context:
+        path = self._outline.path(start)
+        found = self._contexts.get(path)
+        if found is None:
+            found = self._contexts[path] = self._fitted(path)
+        return found
+
+    def _fitted(self, path: tuple[str, ...]) -> _Context:
+        """Drop the outermost titles, then the end of the last one, until the context leaves room for text."""
+        parts = [self._title, *path] if self._title and path[:1] != (self._title,) else list(path)
+        limit = self._max // _CONTEXT_SHARE
+        while parts:
+            text = _SEPARATOR.join(parts)
+            tokens = self._tokenizer.count(f"{text}\n\n")
+            if tokens <= limit:
+                return _Context(text, tokens)
+            if len(parts) > 1:
+                parts.pop(0)
+            else:
+                parts = [shorter] if (shorter := text[: len(text) * 2 // 3].rstrip()) else []
+        return _Context("", 0)
+
+    def _visible(self, position: int) -> int:
+        found = VISIBLE.search(self._text, position)
+        return found.start() if found else len(self._text)
+
+
+def _between_escapes(text: str, marks: Marks) -> Marks:
+    r"""Return `marks` with each between a `\` and the character that it escapes before both instead."""
+    if "\\" not in text:
+        return marks
+    within = {found.start() + 1 for found in _ESCAPE.finditer(text)}
+    if within.isdisjoint(marks.ends):
+        return marks
+    ends: list[int] = []
+    tokens: list[int] = []
+    for end, count in zip(marks.ends, marks.tokens, strict=True):
+        at = end - 1 if end in within else end
+        if at > (ends[-1] if ends else 0):
+            ends.append(at)
+            tokens.append(count)
+    return Marks(ends, tokens)
+
+
+def _too_many() -> PermanentError:
+    return PermanentError(
+        ErrorCode.TOO_MANY_CHUNKS,
+        f"The document needs more than {MAX_CHUNKS:,} chunks.",
+        hint="Split the document.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

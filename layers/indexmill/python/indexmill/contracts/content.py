@@ -197,7 +197,7 @@ class SourceText(BaseModel):
         return whole if hashlib.sha256(whole.encode()).hexdigest() == self.sha256 else None
 
 
-CHUNKER: Final = "1"
+CHUNKER: Final = "2"
 """Version of the code that splits text; raised when the same text gives other chunks."""
 
 

@@ -58,8 +58,6 @@ class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSetti
     stream_token_key_secret_arn: str | None = None
     embedding_model: str
     embedding_dimension: int
-    tokenizer_file: str
-    """As Chunking has it."""
 
     @property
     def shares(self) -> dict[str, FairShareStrategy | None]:

@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.contracts.content import CHUNKER, ChunkSettings
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.settings import (
@@ -167,7 +165,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         uploads,
         parse_allowed_hosts(settings.allowed_private_hosts),
         isolation=settings.corpus_isolation,
-        recipe=recipe_of(settings),
+        recipe={"model": settings.embedding_model, "dimension": settings.embedding_dimension},
     )
     return Api(
         submit,
@@ -190,23 +188,6 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         clock,
         shared.parts.observability,
     )
-
-
-def recipe_of(settings: OrchestratorApiSettings) -> dict[str, Any] | None:
-    """Return the facts of what today's chunker and model make; None where the tokenizer's file is not."""
-    import hashlib
-
-    try:
-        tokenizer = hashlib.sha256(Path(settings.tokenizer_file).read_bytes()).hexdigest()[:16]
-    except OSError:
-        return None
-    return {
-        "chunker": CHUNKER,
-        "tokenizer": tokenizer,
-        "chunk_settings": ChunkSettings().model_dump(),
-        "model": settings.embedding_model,
-        "dimension": settings.embedding_dimension,
-    }
 
 
 def build_stream(settings: OrchestratorStreamSettings) -> Handler:

@@ -19,7 +19,7 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
 -- A message gets the raw content of its document's published version, by the job that published it or found it
--- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, despite the same
+-- unchanged last; and whether that version has vectors of today's model (the recipe), despite the same
 -- doubts (accept), is not empty since it was a duplicate, and its links are known where they are wanted, and not deleted
 -- (Retention.links) before the job ends. What the release before published has no digest: it is processed again.
 -- A crawl adds no page that was deleted since it began.
