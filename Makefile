@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-quick test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search lint fmt build client audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-quick test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search bench-search-scale lint fmt build client audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -89,8 +89,11 @@ soak: setup ## Kill at random for half an hour and check every invariant (SOAK_K
 bench: setup ## Measure jobs: CPU, throughput, latency, requests (PAGES=DIR of HTML pages; ARGS="--jobs 500")
 	$(BIN)/python -m tests.perf.pipeline $(if $(PAGES),--pages "$(PAGES)") $(ARGS)
 
-bench-search: setup ## Measure search: latency, and quality with COLLECTIONS=DIR of judged collections
-	$(BIN)/python -m tests.perf.search_quality --latency 20000 $(if $(COLLECTIONS),--collections "$(COLLECTIONS)") $(ARGS)
+bench-search: setup ## Measure the quality of search with COLLECTION=DIR of a judged collection, or several
+	$(BIN)/python -m tests.perf.search_quality $(COLLECTION) $(ARGS)
+
+bench-search-scale: setup ## Measure latency and recall of search (TEXTS=DIR of text files; ARGS="latency --chunks 200000")
+	$(BIN)/python -m tests.perf.search_scale --texts "$(TEXTS)" $(or $(ARGS),latency recall http)
 
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .

@@ -67,6 +67,15 @@ def version(
     )
 
 
+def with_vectors(
+    to: Target, chunks: Sequence[Chunk], space: Space, vectors: Sequence[Vector]
+) -> DocumentVersion:
+    """Return the first version of a document with a vector for each of its chunks."""
+    ids = chunk_ids(to.document_id, list(chunks))
+    kept = dict(zip(ids, vectors, strict=True))
+    return DocumentVersion(to, 1, None, None, None, space, list(chunks), ids, kept)
+
+
 def results(
     index: VectorIndex,
     text: str | None,
