@@ -294,58 +294,34 @@ GROUP BY q.term
 -- fragment: among_rows
 (%(rows)s::int4[] IS NULL OR chunk = ANY((SELECT %(rows)s::int4[])::int4[]))
 
--- fragment: candidate
-encode(c.chunk_id, 'hex') AS chunk_id, c.document::text AS document, best.score
+-- The rows of a list's candidates with what ranks them among equal scores, whatever list they are in.
+-- name: candidates
+SELECT id, encode(chunk_id, 'hex'), document::text FROM chunks WHERE id = ANY(%(rows)s)
 
--- fragment: candidate_rows
-CROSS JOIN LATERAL (SELECT chunk_id, document FROM chunks WHERE id = best.row_id OFFSET 0) AS c
-
--- The list is cut by chunk id among equal scores, as long as no more than {{most_tied}} chunks have to be compared.
 -- OFFSET 0 as in `hits`: without statistics, a long question would be joined with all words of the corpus.
--- Whole numbers, so that the sum is the same in every order, whatever the plan: `step` makes them a score.
+-- Whole numbers, so that the sum is the same in every order, whatever the plan.
 -- name: rank_by_words
-SELECT {{candidate}}
-FROM (
-    SELECT row_id, score * %(step)s::float8 AS score, rank() OVER (ORDER BY score DESC) AS place
-    FROM (
-        SELECT p.chunk AS row_id,
-            sum((q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl))::int4) AS score
-        FROM unnest(%(corpora)s::int4[]) AS t (corpus)
-        CROSS JOIN unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
-        CROSS JOIN LATERAL (
-            SELECT chunk, tf, dl FROM postings WHERE corpus = t.corpus AND term = q.term AND {{among_rows}} OFFSET 0
-        ) AS p
-        GROUP BY p.chunk
-        ORDER BY score DESC, p.chunk
-        LIMIT {{most_tied}}
-    ) AS scored
-) AS best
-{{candidate_rows}}
-WHERE best.place <= %(depth)s
-ORDER BY best.score DESC, c.chunk_id
-LIMIT %(depth)s
+SELECT p.chunk AS row_id,
+    sum((q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl))::int4) AS score
+FROM unnest(%(corpora)s::int4[]) AS t (corpus)
+CROSS JOIN unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
+CROSS JOIN LATERAL (
+    SELECT chunk, tf, dl FROM postings WHERE corpus = t.corpus AND term = q.term AND {{among_rows}} OFFSET 0
+) AS p
+GROUP BY p.chunk
+ORDER BY score DESC, p.chunk
+LIMIT {{most_tied}}
 
 -- name: nearest_exact
-SELECT {{candidate}}
-FROM (
-    SELECT row_id, score, rank() OVER (ORDER BY score DESC) AS place
-    FROM (
-        SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS score
-        FROM vectors AS e WHERE e.corpus = ANY(%(corpora)s) AND e.space = %(space)s AND {{among_rows}}
-        ORDER BY e.embedding <#> %(vector)s::halfvec, e.chunk LIMIT {{most_tied}}
-    ) AS scored
-) AS best
-{{candidate_rows}}
-WHERE best.place <= %(depth)s
-ORDER BY best.score DESC, c.chunk_id
-LIMIT %(depth)s
+SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS similarity
+FROM vectors AS e WHERE e.corpus = ANY(%(corpora)s) AND e.space = %(space)s AND {{among_rows}}
+ORDER BY e.embedding <#> %(vector)s::halfvec, e.chunk LIMIT {{most_tied}}
 
 -- name: nearest_approximate
-SELECT {{candidate}}
+SELECT n.row_id, n.similarity
 FROM unnest(%(corpora)s::int4[]) AS t (corpus)
 CROSS JOIN LATERAL nearest_approximate(
-    t.corpus, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s, %(rows)s::int4[]) AS best (row_id, score)
-{{candidate_rows}}
+    t.corpus, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s, %(rows)s::int4[]) AS n
 
 -- name: count_caller_chunks
 SELECT count_caller_chunks(%(caller_id)s, %(chunks)s, %(most)s)

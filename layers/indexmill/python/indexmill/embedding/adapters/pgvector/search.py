@@ -75,9 +75,32 @@ def lists(connection: Connection, query: SearchQuery) -> Lists:
         return Lists([], [], 1.0, other_model=False, keys=keys)
     totals = list({each.corpus: each for each in found}.values())
     among = ALL if query.filter is None else _matching(connection, totals, query.filter)
-    keyword, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text, among)
-    vector = _vector(connection, totals, query, among)
+    scored, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text, among)
+    keyword, vector = _candidates(connection, scored, _vector(connection, totals, query, among))
     return Lists(keyword, vector, ceiling, _other_model(connection, totals), keys)
+
+
+Scored = list[tuple[int, float]]
+"""Rows of chunks with their scores, best first."""
+
+
+def _candidates(connection: Connection, *lists: Scored) -> list[list[Candidate]]:
+    """Return what is in each list: at most `POOL`, equal scores in the order of chunk ids."""
+    lists = tuple(_with_ties(scored) for scored in lists)
+    rows = list({row for scored in lists for row, _ in scored})
+    found = connection.execute(SQL["candidates"], {"rows": rows}).fetchall() if rows else []
+    known = {row: (chunk_id, document) for row, chunk_id, document in found}
+    # A re-index may have dropped some just now.
+    made = [[Candidate(*known[row], score) for row, score in scored if row in known] for scored in lists]
+    return [sorted(each, key=lambda one: (-one.score, one.chunk_id))[:POOL] for each in made]
+
+
+def _with_ties(scored: Scored) -> Scored:
+    """Return the first `POOL`, and those whose score is that of the last of them."""
+    if len(scored) <= POOL:
+        return scored
+    least = scored[POOL - 1][1]
+    return [each for each in scored if each[1] >= least]
 
 
 def named_values(corpora: Sequence[str | Named]) -> dict[str, Any]:
@@ -134,7 +157,7 @@ def _other_model(connection: Connection, totals: Sequence[CorpusTotals]) -> bool
 
 def _keyword(
     connection: Connection, totals: Sequence[CorpusTotals], text: str, among: Among
-) -> tuple[list[Candidate], float]:
+) -> tuple[Scored, float]:
     """Return the best chunks by BM25, and the score that none can reach."""
     query, chunks = count_terms(text), sum(each.chunks for each in totals)
     weight = weights(query, frequencies(connection, totals, query), chunks) if query and chunks > 0 else {}
@@ -146,13 +169,11 @@ def _keyword(
         "slope": K1 * B * chunks / max(sum(each.words for each in totals), 1),
         "terms": list(weight),
         "weights": [each / unit_of_score for each in weight.values()],
-        "step": unit_of_score,
         "corpora": [each.corpus for each in totals],
-        "depth": POOL,
         "rows": among.rows,
     }
     found = connection.execute(SQL["rank_by_words"], values).fetchall()
-    return [Candidate(*row) for row in found], sum(weight.values())
+    return [(row, steps * unit_of_score) for row, steps in found], sum(weight.values())
 
 
 def frequencies(
@@ -171,7 +192,7 @@ def frequencies(
 
 def _vector(
     connection: Connection, totals: Sequence[CorpusTotals], query: SearchQuery, among: Among
-) -> list[Candidate]:
+) -> Scored:
     """Return the nearest chunks by cosine similarity: exact, or by the space's index where that is faster."""
     space, indexed_rows = totals[0].space, totals[0].indexed_rows or 0
     if query.vector is None:
@@ -190,12 +211,11 @@ def _vector(
     approximate = indexed_rows and (among.rows is None or among.chunks >= EXACT_LIMIT)
     large = [each.corpus for each in totals if approximate and each.chunks >= EXACT_LIMIT]
     small = [each.corpus for each in totals if each.corpus not in large]
-    found: list[Candidate] = []
+    found: Scored = []
     for statement, corpora in (("nearest_exact", small), ("nearest_approximate", large)):
         if corpora:
-            rows = connection.execute(SQL[statement], values | {"corpora": corpora}).fetchall()
-            found += [Candidate(*row) for row in rows]
-    return sorted(found, key=lambda each: (-each.score, each.chunk_id))[:POOL]
+            found += connection.execute(SQL[statement], values | {"corpora": corpora}).fetchall()
+    return sorted(found, key=lambda each: -each[1])
 
 
 def lists_of(rows: int) -> int:
