@@ -182,7 +182,7 @@ def test_a_hit_says_what_is_known_of_its_document(index: VectorIndex) -> None:
     fill(index)
     lists = index.lists(SearchQuery([KEY], SPACE, "boat", None))
     for hit in index.hits([KEY], [each.chunk_id for each in lists.keyword]).values():
-        assert (hit.page, hit.metadata) == DOCUMENTS[hit.source_url]
+        assert (hit.facts, hit.metadata) == DOCUMENTS[hit.source_url]
         assert hit.indexed_at is not None
         assert hit.indexed_at.tzinfo is not None
 

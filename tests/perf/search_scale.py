@@ -15,9 +15,6 @@ embedded by the laptop's model; questions are words that follow one another some
 from __future__ import annotations
 
 import argparse
-import gzip
-import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -40,22 +37,20 @@ from indexmill.embedding.adapters.pgvector import search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES
 from indexmill.embedding.analyzer import count_terms
-from indexmill.embedding.ports import SearchQuery, Space, Vector
+from indexmill.embedding.ports import SearchQuery, Vector
 from indexmill.embedding.ranking import K1, B, weights
 from indexmill.embedding.search import SearchCorpus
 from indexmill.platform.postgres.database import Database, load
 from indexmill.platform.time import SystemClock
-from local.backends.model_files import DIMENSIONS, MODEL_ID
 from local.backends.postgres import EmbeddedPostgres, create_database
 from local.backends.wordllama_model import WordLlamaModel
 from sql.build_index import build_due
 from sql.migrate import migrate
+from tests.perf.doc_texts import SPACE, WORDS, Embedder, chunks_of, questions_of
 from tests.perf.machine import Watch
 from tests.perf.stack_under_test import REPOSITORY, stack
 from tests.support.index_builders import target, with_vectors
 
-SPACE: Final = Space(MODEL_ID, DIMENSIONS)
-WORDS: Final = 150
 PER_DOCUMENT: Final = 10
 BATCH: Final = 10
 TOP_K: Final = 10
@@ -65,55 +60,6 @@ FILTERS: Final = (1, 10, 50)
 """Percent of documents that match."""
 SQL_FILE: Final = "layers/indexmill/python/indexmill/embedding/adapters/pgvector/index.sql"
 Rows = psycopg.Connection[Any]
-
-
-class Embedder:
-    """The laptop's model, in this process."""
-
-    space = SPACE
-
-    def __init__(self, model: WordLlamaModel) -> None:
-        """Take a model that is loaded."""
-        self.model = model
-
-    def embed(self, texts: Sequence[str], *, timeout_s: float = 0) -> list[Vector]:
-        """Return one vector per text."""
-        return [row.tolist() for row in self.rows(texts)]
-
-    def rows(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return one row per text."""
-        parts = [texts[at : at + 1_000] for at in range(0, len(texts), 1_000)]
-        return np.concatenate([self.model.embed(self.model.tokenize(part)) for part in parts])
-
-
-def chunks_of(folder: Path, count: int) -> list[str]:
-    """Return `count` chunks of the files' words; where they are too few, also those half a chunk later."""
-    found: list[str] = []
-    words: list[str] = []
-    for file in sorted(each for each in folder.rglob("*") if each.is_file() and not each.is_symlink()):
-        if not re.search(r"\.(html?|txt|rst|md)(\.gz)?$", file.name):
-            continue
-        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        text = re.sub(r"(?s)<(script|style).*?</\1>|<[^>]+>", " ", raw.decode("utf-8", "replace"))
-        words += text.replace("\0", " ").split()
-    for start in (0, WORDS // 2, WORDS // 4):
-        found += [" ".join(words[at : at + WORDS]) for at in range(start, len(words) - WORDS, WORDS)]
-        if len(found) >= count:
-            random.Random(5).shuffle(found)
-            return found[:count]
-    raise SystemExit(f"{folder} has text for {len(found)} chunks, and {count} are asked for")
-
-
-def questions_of(texts: Sequence[str], count: int) -> list[str]:
-    """Return questions of three to ten words that follow one another in a text."""
-    draw, found = random.Random(9), []
-    while len(found) < count:
-        words = draw.choice(texts).split()
-        at, length = draw.randrange(len(words) - 10), draw.randint(3, 10)
-        question = " ".join(words[at : at + length])[:1_000]
-        if count_terms(question):
-            found.append(question)
-    return found
 
 
 def publish(
@@ -225,18 +171,18 @@ def _filtered(index: PgVectorIndex, embedder: Embedder, asked: Sequence[str], mo
 class _Recorder:
     """A connection that remembers what was executed on it."""
 
-    def __init__(self, connection: Rows) -> None:
-        self.connection = connection
-        self.executed: list[tuple[Any, Any]] = []
+    def __init__(
+        self, connection: Rows, executed: list[tuple[Any, Any]] | None = None, **options: Any
+    ) -> None:
+        self.connection, self.options = connection, options
+        self.executed: list[tuple[Any, Any]] = [] if executed is None else executed
 
     def cursor(self, **options: Any) -> _Recorder:
-        made = _Recorder(self.connection)
-        made.executed, made.options = self.executed, options  # type: ignore[attr-defined]
-        return made
+        return _Recorder(self.connection, self.executed, **options)
 
     def execute(self, statement: Any, values: Any = None) -> Any:
         self.executed.append((statement, values))
-        return self.connection.cursor(**getattr(self, "options", {})).execute(statement, values)
+        return self.connection.cursor(**self.options).execute(statement, values)
 
     def again(self) -> None:
         """Execute the same statements, and fetch their rows, without anything of ours around them."""
@@ -400,13 +346,13 @@ def main() -> int:
         try:
             url = server.start()
             for part in options.parts:
+                texts = chunks_of(options.texts, options.vectors if part == "recall" else options.chunks)
                 if part == "latency":
-                    texts = chunks_of(options.texts, options.chunks)
                     latency(url, embedder, texts, options.against, options.questions)
                 elif part == "recall":
-                    recall(url, embedder, chunks_of(options.texts, options.vectors), options.questions)
+                    recall(url, embedder, texts, options.questions)
                 else:
-                    http(embedder, chunks_of(options.texts, options.chunks), options.questions)
+                    http(embedder, texts, options.questions)
         finally:
             server.delete()
     print("\n".join(machine.lines()))
