@@ -13,10 +13,10 @@ import pytest
 from psycopg.rows import dict_row
 from pydantic import ValidationError
 
-from indexmill.contracts.content import MAX_METADATA_BYTES
+from indexmill.contracts.content import MAX_METADATA_BYTES, SourceText
 from indexmill.contracts.cost import JobChunks
 from indexmill.contracts.job import Job, JobStatus, SubmitRequest
-from indexmill.contracts.messages import EmbedResult, EmbedTask, StageResult, read
+from indexmill.contracts.messages import ChunkResult, EmbedResult, EmbedTask, StageResult, read
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.orchestrator.actions.retry import RetryJobs
@@ -70,7 +70,12 @@ class World:
 
     def chunk(self, row: OutboxRow) -> OutboxRow:
         """Take a job whose page was fetched to its embed message."""
-        (change,) = self.cycle.jobs.changes(chunked(row.job_id, row.attempt))
+        result = chunked(row.job_id, row.attempt)
+        assert isinstance(result, ChunkResult)
+        assert result.chunked is not None
+        # A version whose text is not kept would be processed again, though its page did not change.
+        result.chunked.source = SourceText.of("Some words.", result.chunked.chunks or [])
+        (change,) = self.cycle.jobs.changes(result)
         return change.outbox[0]
 
     def embed(self, row: OutboxRow) -> StageResult:
