@@ -39,7 +39,6 @@ DEFAULT_PRELOAD = (
     "selectolax.lexbor",
     "tokenizers",
     "Stemmer",
-    "local.compute.sdk_models",
 )
 _LOG = logging.getLogger(__name__)
 _READY_S = 60.0

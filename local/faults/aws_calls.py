@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,30 +29,52 @@ _ACTIONS: Final = {"Invoke": "lambda:InvokeFunction", "HeadObject": "s3:GetObjec
 
 
 def install() -> None:
-    """Wrap botocore in this process, before the function's module is imported."""
+    """Wrap the clients of AWS in this process, before the function's module is imported."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
-    from botocore import client
-
-    base: Any = client.BaseClient
-    original = base._make_api_call
     function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "").removeprefix(_STACK)
     seen: set[tuple[str, str]] = set()
 
-    def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
-        service = self.meta.service_model.service_name
-        for call in calls(service, operation_name, api_params):
+    def record(service: str, operation: str, parameters: dict[str, Any], make: Callable[[], Any]) -> Any:
+        for call in calls(service, operation, parameters):
             if call not in seen:
                 seen.add(call)
                 _append(Path(folder), function, call)
-        return original(self, operation_name, api_params)
+        return make()
+
+    wrap_clients(record)
+
+
+def wrap_clients(around: Callable[[str, str, dict[str, Any], Callable[[], Any]], Any]) -> None:
+    """Answer each call of boto3's clients and of the project's own with `around(service, operation, ...)`.
+
+    Its last argument makes the call.
+    """
+    from botocore import client
+
+    classes: list[Any] = [client.BaseClient]
+    # A handler may have no layer.
+    with suppress(ImportError):
+        classes.append(import_module("indexmill.platform.aws.clients").DirectClient)
+    for each in classes:
+        _wrap(each, around)
+
+
+def _wrap(base: Any, around: Callable[..., Any]) -> None:
+    original = base._make_api_call
+
+    def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
+        meta = self.__dict__.get("meta")
+        service = self.service if meta is None else meta.service_model.service_name
+        make = partial(original, self, operation_name, api_params)
+        return around(service, operation_name, api_params, make)
 
     base._make_api_call = make_api_call
 
 
 def calls(service: str, operation: str, parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the IAM action and the resource of each object that a boto3 call names."""
+    """Yield the IAM action and the resource of each object that a call names."""
     action = f"{service}:{_BATCHES.sub('', operation)}"
     if operation in _ACTIONS:
         action = _ACTIONS[operation]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.faults import call_names, effects
+from local.faults.aws_calls import wrap_clients
 from local.faults.control import FaultControl
 from local.faults.rules import Rule
 from local.faults.skew import Skew
@@ -56,7 +57,7 @@ def install() -> None:
         return
     worker = Worker(FaultControl(Path(folder)), os.environ.get("AWS_LAMBDA_FUNCTION_NAME", ""))
     _wrap_events(worker)
-    _wrap_botocore(worker)
+    _wrap_aws(worker)
     _wrap_psycopg(worker)
     for name in _HTTP_CLIENTS:
         _wrap_http(worker, import_module(name))
@@ -81,29 +82,24 @@ def _wrap_events(worker: Worker) -> None:
     base.wait_next_invocation = wait_next_invocation
 
 
-def _wrap_botocore(worker: Worker) -> None:
-    from botocore import client
+def _wrap_aws(worker: Worker) -> None:
     from botocore.exceptions import EndpointConnectionError
-
-    base: Any = client.BaseClient
-    original: Callable[..., Any] = base._make_api_call
 
     def broken() -> BaseException:
         return EndpointConnectionError(endpoint_url="(injected fault)")
 
-    def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
-        service = self.meta.service_model.service_name
-        place, write = call_names.aws_call(service, operation_name, api_params)
-        if operation_name.startswith("SendMessage"):
-            worker.record_sent(api_params.get("Entries") or [api_params])
+    def around(service: str, operation: str, parameters: dict[str, Any], make: Callable[[], Any]) -> Any:
+        place, write = call_names.aws_call(service, operation, parameters)
+        if operation.startswith("SendMessage"):
+            worker.record_sent(parameters.get("Entries") or [parameters])
         rule = worker.next_fault(place, write=write)
-        if rule is not None and rule.kind == "lose" and "Entries" in api_params:
-            taken = [{"Id": entry["Id"], "MessageId": "lost"} for entry in api_params["Entries"]]
+        if rule is not None and rule.kind == "lose" and "Entries" in parameters:
+            taken = [{"Id": entry["Id"], "MessageId": "lost"} for entry in parameters["Entries"]]
             return {"Successful": taken, "Failed": []}
         with effects.around(rule, broken):
-            return original(self, operation_name, api_params)
+            return make()
 
-    base._make_api_call = make_api_call
+    wrap_clients(around)
 
 
 def _wrap_psycopg(worker: Worker) -> None:
@@ -158,7 +154,7 @@ def _cut(connection: Any) -> BaseException:
 def _wrap_http(worker: Worker, httpx: Any) -> None:
     """Wrap httpx, or `openai`'s own module: they differ only in name."""
     send: Callable[..., Any] = httpx.Client.send
-    send_async: Callable[..., Any] = httpx.AsyncClient.send
+    send_async: Callable[..., Any] = httpx.AsyncHTTPTransport.handle_async_request
 
     def next_fault(request: Any) -> tuple[Rule | None, effects.Break]:
         place, write = call_names.http_call(request.method, str(request.url))
@@ -171,12 +167,12 @@ def _wrap_http(worker: Worker, httpx: Any) -> None:
         with effects.around(rule, broken):
             return send(self, request, **named)
 
-    async def async_client_send(self: Any, request: Any, **named: Any) -> Any:
+    async def handle_async_request(self: Any, request: Any) -> Any:
         rule, broken = next_fault(request)
         await effects.before_async(rule, broken)
-        response = await send_async(self, request, **named)
+        response = await send_async(self, request)
         effects.after(rule, broken)
         return response
 
     httpx.Client.send = client_send
-    httpx.AsyncClient.send = async_client_send
+    httpx.AsyncHTTPTransport.handle_async_request = handle_async_request

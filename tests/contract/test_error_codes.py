@@ -10,7 +10,7 @@ import pytest
 
 from indexmill.contracts.errors import HTTP_STATUS, ErrorCode, Trait, codes, failure
 from indexmill.embedding.worker import is_of_one_document
-from indexmill.scraper.adapters.body import damaged
+from indexmill.scraper.adapters.answer import damaged
 from tests.support.repository import ROOT
 
 CAUSES = json.loads((Path(__file__).parent / "error_codes.json").read_text(encoding="utf-8"))

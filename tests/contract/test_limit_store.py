@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from indexmill.platform.aws.clients import DirectRequests
 from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.http.guard import Guard
 from indexmill.platform.limits.enforcer import CallerBlocked, InMaintenance
@@ -20,7 +19,7 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock
 from local.backends.ministack import MiniStack
 from tests.support.limits import CALLER, NO_TIER, OTHER, SERVICE, JumpingClock, process, settings
-from tests.support.state_table import dynamodb, new_table, unavailable
+from tests.support.state_table import direct, dynamodb, new_table, unavailable
 from tests.twins.clock import FrozenClock
 from tests.twins.state_table import InMemoryLimits
 
@@ -40,7 +39,7 @@ class Harness:
 
 
 @pytest.fixture(params=["twin", "dynamodb", "direct"])
-def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+def harness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     if request.param == "twin":
         twin, unreachable = InMemoryLimits(), InMemoryLimits()
         unreachable.unavailable = True
@@ -58,10 +57,8 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
             client.delete_item(TableName=table, Key={"pk": item["pk"]})
 
     asked, away = dynamodb(server), unavailable()
-    direct = DirectRequests(1, 5)
     if request.param == "direct":
-        for each in (asked, away):
-            each.meta.events.register("before-call.dynamodb", direct.send)
+        asked, away = (direct(each, monkeypatch) for each in (server.endpoint, "http://127.0.0.1:1"))
     yield Harness(
         LimitStore(table, StoreClock(SystemClock()), asked),
         LimitStore("none", StoreClock(SystemClock()), away),
@@ -69,7 +66,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         lambda text: put("door#maintenance", message={"S": text}),
         lose,
     )
-    direct.close()
+    asked.close()
 
 
 def test_the_first_request_makes_the_window(harness: Harness) -> None:

@@ -6,8 +6,10 @@ import uuid
 from typing import Any
 
 import boto3
+import pytest
 from botocore.config import Config
 
+from indexmill.platform.aws.clients import CallLimits, DirectClient
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
 
@@ -23,6 +25,13 @@ def client_at(endpoint: str) -> Any:
     """Return a client of the endpoint at this address."""
     make: Any = boto3.client
     return make("dynamodb", endpoint_url=endpoint, **KEYS)
+
+
+def direct(endpoint: str, patch: pytest.MonkeyPatch) -> Any:
+    """Return a client of the endpoint as processes have it, with the region and the keys of variables."""
+    for name, value in KEYS.items():
+        patch.setenv(name.replace("region_name", "aws_default_region").upper(), value)
+    return DirectClient("dynamodb", CallLimits(1.0, 5.0, 1), endpoint)
 
 
 def unavailable() -> Any:

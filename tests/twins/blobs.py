@@ -33,6 +33,6 @@ class InMemoryBlobs:
         data = self.objects.get(ref.key)
         if data is None:
             raise PermanentError(ErrorCode.CONTENT_MISSING, "The stored content is gone.")
-        if hashlib.sha256(data).hexdigest() != ref.sha256:
+        if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
             raise PermanentError(ErrorCode.CONTENT_CORRUPT, "The stored content is not what was stored.")
         return data

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from indexmill.contracts.errors import DomainBusy, ErrorCode, failure
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import status_failure
 from indexmill.scraper.extract.content import Extracted, RawContent, extract
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import status_failure
 from indexmill.scraper.ports import MAX_REDIRECTS, BeforeHop, Fetched, OnSend, Validators
 from tests.twins.fetcher import InMemoryFetcher
 

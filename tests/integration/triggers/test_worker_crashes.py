@@ -42,7 +42,7 @@ from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryRobotsCache
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import status_failure
 
 
 class Source(Queue):

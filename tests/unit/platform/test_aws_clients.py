@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import ReadTimeoutError
 
-from indexmill.platform.aws.clients import DirectTimes, _made, client
+from indexmill.platform.aws.clients import QUICK, CallLimits, _made, client
 
 LONGEST_S = 10.0
 """What one try may wait for an answer, of any client."""
@@ -46,31 +46,29 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
 
 
 @pytest.mark.shows("S25")
-@pytest.mark.parametrize("service", ["s3", "sqs", "dynamodb", "lambda", "secretsmanager"])
-@pytest.mark.parametrize("kind", [{}, {"quick": True}, {"read_timeout_s": 3.0}, {"signs_urls": True}])
+@pytest.mark.parametrize("limits", [CallLimits(), QUICK, CallLimits(answer_s=3.0)])
+@pytest.mark.parametrize(("service", "signs"), [("s3", True), ("lambda", False), ("secretsmanager", False)])
 @pytest.mark.usefixtures("silent")
-def test_every_client_has_limits(service: str, kind: dict[str, object]) -> None:
+def test_every_client_of_boto3_has_limits(service: str, signs: bool, limits: CallLimits) -> None:
     """Without a limit botocore waits a minute for each of a connection and an answer, four times."""
-    config = client(service, **kind).meta.config  # type: ignore[arg-type]
-    assert config.connect_timeout <= 2
-    assert config.read_timeout <= LONGEST_S
-    assert config.retries["total_max_attempts"] <= 4
+    config = client(service, limits=limits, signs_urls=signs).meta.config
+    assert config.connect_timeout == limits.connect_s <= 2
+    assert config.read_timeout == limits.answer_s <= LONGEST_S
+    assert config.retries["total_max_attempts"] == limits.tries <= 4
 
 
 @pytest.mark.shows("S25")
-def test_a_service_that_does_not_answer_is_given_up(silent: list[socket.socket]) -> None:
+@pytest.mark.parametrize(
+    ("service", "operation"),
+    [("sqs", "list_queues"), ("dynamodb", "list_tables"), ("lambda", "list_functions"), ("s3", "get_object")],
+)
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_service_that_does_not_answer_is_given_up(
+    silent: list[socket.socket], service: str, operation: str, tries: int
+) -> None:
     began = time.monotonic()
+    asked = {"Bucket": "bucket", "Key": "key"} if service == "s3" else {}
     with pytest.raises(ReadTimeoutError):
-        client("sqs", quick=True).list_queues()
-    assert len(silent) == 1
-    assert time.monotonic() - began < LONGEST_S
-
-
-@pytest.mark.shows("S25")
-def test_a_direct_request_that_is_not_answered_is_given_up(silent: list[socket.socket]) -> None:
-    dynamodb = client("dynamodb", direct=DirectTimes(0.5, 0.2))
-    began = time.monotonic()
-    with pytest.raises(EndpointConnectionError):
-        dynamodb.get_item(TableName="state", Key={"pk": {"S": "x"}})
-    assert len(silent) == 1
+        getattr(client(service, limits=CallLimits(0.5, 0.2, tries)), operation)(**asked)
+    assert len(silent) == tries
     assert time.monotonic() - began < LONGEST_S

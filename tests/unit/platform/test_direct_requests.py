@@ -1,7 +1,8 @@
-"""Requests to DynamoDB that are signed and sent without botocore."""
+"""Requests that are signed and sent without botocore."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -9,39 +10,67 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-import boto3
 import botocore.auth
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.retries import standard
 
-from indexmill.platform.aws.clients import DirectRequests, sign
+from indexmill.platform.aws.clients import RETRIED, CallLimits, DirectClient, sign
 
 AT = datetime(2026, 3, 14, 10, 22, 5, tzinfo=UTC)
-TARGET = "DynamoDB_20120810.GetItem"
+DYNAMODB = {"x-amz-target": "DynamoDB_20120810.GetItem"}
+S3 = {"x-amz-content-sha256": hashlib.sha256(b"{}").hexdigest(), "content-type": "text/html"}
 
 
 @pytest.mark.parametrize("token", [None, "session/token=="])
-@pytest.mark.parametrize("body", [b"{}", '{"Key": "ключ"}'.encode()])
+@pytest.mark.parametrize(
+    ("service", "method", "path", "headers", "body"),
+    [
+        ("dynamodb", "POST", "/", DYNAMODB, b"{}"),
+        ("dynamodb", "POST", "/", DYNAMODB, '{"Key": "ключ"}'.encode()),
+        ("s3", "PUT", "/bucket/raw/a%20b%25~_-.%C3%A4", S3, b"{}"),
+    ],
+)
 def test_the_signature_is_that_of_botocore(
-    monkeypatch: pytest.MonkeyPatch, token: str | None, body: bytes
+    monkeypatch: pytest.MonkeyPatch,
+    token: str | None,
+    service: str,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    body: bytes,
 ) -> None:
-    host = "dynamodb.eu-west-1.amazonaws.com"
-    request = AWSRequest("POST", f"https://{host}/", {"X-Amz-Target": TARGET}, body)
+    host = f"{service}.eu-west-1.amazonaws.com"
+    request = AWSRequest(method, f"https://{host}{path}", headers, body)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: AT)
-    SigV4Auth(Credentials("AKID", "secret", token), "dynamodb", "eu-west-1").add_auth(request)
-    ours = sign(
-        body,
-        {"host": host, "x-amz-target": TARGET},
-        keys=("AKID", "secret", token),
-        region="eu-west-1",
-        at=AT,
-    )
+    signer = S3SigV4Auth if service == "s3" else SigV4Auth
+    # A payload that is not signed itself is S3's default over TLS.
+    request.context["client_config"] = Config(s3={"payload_signing_enabled": True})
+    signer(Credentials("AKID", "secret", token), service, "eu-west-1").add_auth(request)
+    keys = ("AKID", "secret", token)
+    ours = sign(method, path, {"host": host, **headers}, body, keys=keys, scope=("eu-west-1", service), at=AT)
     assert ours["Authorization"] == request.headers["Authorization"]
     assert ours["x-amz-date"] == request.headers["X-Amz-Date"]
     assert ours.get("x-amz-security-token") == token
+
+
+def test_what_is_tried_again_is_what_botocore_tries_again() -> None:
+    """All of these services' codes; botocore's others are those of services that are not called."""
+    transient, throttled = standard.TransientRetryableChecker, standard.ThrottledRetryableChecker
+    known = {
+        *transient._TRANSIENT_ERROR_CODES,
+        *transient._TRANSIENT_STATUS_CODES,
+        *throttled._THROTTLED_ERROR_CODES,
+        *standard.ThrottlingStatusCodeChecker._THROTTLING_STATUS_CODES,
+    }
+    assert RETRIED.keys() <= known
+    assert set(transient._TRANSIENT_STATUS_CODES) <= RETRIED.keys()
+    slow = {code for code, pause_s in RETRIED.items() if pause_s == 1.0}
+    assert slow <= {*throttled._THROTTLED_ERROR_CODES, 429}
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -66,22 +95,15 @@ class Endpoint(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def client() -> Iterator[Any]:
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        make: Any = boto3.client
-        made = make(
-            "dynamodb",
-            endpoint_url=f"http://127.0.0.1:{server.server_port}",
-            region_name="eu-west-1",
-            aws_access_key_id="AKID",
-            aws_secret_access_key="secret",
-        )
-        direct = DirectRequests(1, 1)
-        made.meta.events.register("before-call.dynamodb", direct.send)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+            monkeypatch.setenv(name, "eu-west-1")
+        made = DirectClient("dynamodb", CallLimits(1, 1, 1), f"http://127.0.0.1:{server.server_port}")
         yield made
-        direct.close()
+        made.close()
         server.shutdown()
         thread.join()
 
@@ -103,7 +125,6 @@ def test_errors_are_botocores(client: Any) -> None:
     with pytest.raises(ClientError) as caught:
         get(client)
     found: Any = caught.value.response
-    assert type(caught.value).__name__ == "ConditionalCheckFailedException"
     assert (found["Error"]["Code"], found["Item"]) == ("ConditionalCheckFailedException", {"n": {"N": "1"}})
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from botocore import xform_name
+from botocore.exceptions import EndpointConnectionError
 
 from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import CallLimits, DirectClient
 from indexmill.platform.consumer.deliveries import BatchReporter, Delivery, Wait, WorkerStage
 from indexmill.platform.meter import METER, Meter, sends, split
 from tests.support.jobs import scraped
@@ -222,13 +224,13 @@ def test_equal_parts_of_no_compute_are_equal() -> None:
 def test_every_item_of_a_batch_is_counted(
     monkeypatch: pytest.MonkeyPatch, operation: str, asked: object, field: str, items: int
 ) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    meta = client("dynamodb", read_timeout_s=77).meta
-    build = {"params": {"RequestItems": asked}, "model": meta.service_model.operation_model(operation)}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "eu-west-1")
+    table = DirectClient("dynamodb", CallLimits(tries=1), "http://127.0.0.1:1")
     METER.begin([])
     before = METER.due()
-    meta.events.emit(f"before-parameter-build.dynamodb.{operation}", context={}, **build)
-    meta.events.emit(f"before-send.dynamodb.{operation}", request=None)
+    with pytest.raises(EndpointConnectionError):
+        getattr(table, xform_name(operation))(RequestItems=asked)
     after = METER.due()
     METER.end()
     assert after[field] - before[field] == items

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from indexmill.contracts.errors import PermanentError, TransientError, failure
-from indexmill.scraper.adapters.body import damaged
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import damaged, status_failure
 from tests.support.error_codes import is_known_code
 
 TRANSIENT = [

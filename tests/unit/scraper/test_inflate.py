@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.scraper.adapters.body import Body
+from indexmill.scraper.adapters.answer import Body
 
 TEXT = b"some text that is packed. " * 400
 

@@ -14,7 +14,7 @@ from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
 from indexmill.platform.security.urls import DomainRates
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import status_failure
 from indexmill.scraper.ports import NameNotFound
 from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.scrape import execute_scrape

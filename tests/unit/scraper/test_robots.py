@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError, failure
-from indexmill.scraper.adapters.body import damaged
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import damaged, status_failure
 from indexmill.scraper.robots import Robots, Rules, rules_for
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache

@@ -12,7 +12,7 @@ from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError, failure
 from indexmill.contracts.messages import StageFailure, StageResult, Stored, read
 from indexmill.platform.consumer.deliveries import Done, Retry, Wait
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import status_failure
 from indexmill.scraper.ports import Fetched, NameNotFound
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery

@@ -12,7 +12,7 @@ from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode, failu
 from indexmill.contracts.messages import StageFailure, StageResult, read
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import BatchReporter, Done, RecordTimes, Retry, Wait, WorkerStage
-from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.adapters.answer import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery

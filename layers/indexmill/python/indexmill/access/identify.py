@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CALLER_ID, CallerContext, key_hash
+from indexmill.platform.aws.clients import QUICK
 from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
 from indexmill.platform.limits.policy import UnreadableLimits, claimed
 from indexmill.platform.observability import Observability
@@ -130,7 +131,7 @@ class Roots:
 
     def __init__(self, table: str, dynamodb: Any | None = None) -> None:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
-        self._table = StateTable(table, SystemClock(), dynamodb, quick=True)
+        self._table = StateTable(table, SystemClock(), dynamodb, limits=QUICK)
 
     def find(self, ids: Collection[str]) -> Mapping[str, str]:
         """Return the root of each id that is known, by one request. Raises StoreUnavailable."""

@@ -294,7 +294,7 @@ def _vector_cache(bucket: str) -> VectorCache:
 def _breakers(table: str, clock: Clock, *, caller_waits: bool = False) -> BreakerStates:
     from indexmill.platform.breakers import WHILE_A_CALLER_WAITS, BreakerStates
 
-    return BreakerStates(table, clock, direct=WHILE_A_CALLER_WAITS if caller_waits else None)
+    return BreakerStates(table, clock, limits=WHILE_A_CALLER_WAITS if caller_waits else None)
 
 
 def _queue(url: str) -> Queue:

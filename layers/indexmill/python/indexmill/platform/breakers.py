@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 import pybreaker
 
 from indexmill.contracts.errors import BreakerOpen, IndexmillError, Refused
-from indexmill.platform.aws.clients import DirectTimes
+from indexmill.platform.aws.clients import CallLimits
 from indexmill.platform.aws.state_table import ConditionFailed, StateTable, StoreUnavailable
 from indexmill.platform.time import Clock
 
@@ -36,8 +36,8 @@ _STREAK_S: Final = 60.0
 """Failures further apart are not consecutive."""
 
 _KEPT_S: Final = 86_400
-_READ_TIMEOUT_S: Final = 2.0
-WHILE_A_CALLER_WAITS: Final = DirectTimes(connect_s=0.3, answer_s=0.5)
+_LIMITS: Final = CallLimits(answer_s=2.0)
+WHILE_A_CALLER_WAITS: Final = CallLimits(connect_s=0.3, answer_s=0.5, tries=1)
 _NEW: Final = "attribute_not_exists(pk) OR expires_at <= :now OR version = :version"
 
 Phase = Literal["closed", "open", "half_open"]
@@ -117,10 +117,10 @@ class BreakerStates:
     """Items "breaker#<name>" of the state table; one that was not changed for a day expires."""
 
     def __init__(
-        self, table: str, clock: Clock, dynamodb: Any | None = None, *, direct: DirectTimes | None = None
+        self, table: str, clock: Clock, dynamodb: Any | None = None, *, limits: CallLimits | None = None
     ) -> None:
-        """`direct` are the limits of requests that an answer waits for. Calls raise StoreUnavailable."""
-        self._table = StateTable(table, clock, dynamodb, read_timeout_s=_READ_TIMEOUT_S, direct=direct)
+        """`limits` are the limits of requests that an answer waits for. Calls raise StoreUnavailable."""
+        self._table = StateTable(table, clock, dynamodb, limits=limits or _LIMITS)
 
     def read(self) -> Mapping[str, BreakerState]:
         """Return every breaker of NAMES, by one request; one that never failed is closed."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from indexmill.platform.aws.clients import DirectTimes
+from indexmill.platform.aws.clients import QUICK, CallLimits
 from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
 from indexmill.platform.consumer.delivery_log import KEPT_S
 from indexmill.platform.time import Clock
@@ -17,7 +17,7 @@ LONG_CHUNKS: Final = 256
 _KEPT_S: Final = 24 * 3600
 _QUIET_S: Final = 30.0
 """A table that failed is left alone for so long: its time-outs would cost more than progress is worth."""
-_TIMES: Final = DirectTimes(connect_s=0.5, answer_s=1.0)
+_LIMITS: Final = CallLimits(connect_s=0.5, answer_s=1.0, tries=1)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -40,7 +40,7 @@ class ProgressBoard:
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, quiet_s=_QUIET_S, quick=True)
+        self._table = StateTable(table, clock, dynamodb, quiet_s=_QUIET_S, limits=QUICK)
 
     def put(self, job_id: str, progress: WorkProgress) -> None:
         """Show `progress` in place of what was there."""
@@ -74,7 +74,7 @@ class Cancels:
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, direct=_TIMES)
+        self._table = StateTable(table, clock, dynamodb, limits=_LIMITS)
 
     def mark(self, attempts: Mapping[str, int]) -> None:
         """Mark jobs, by id with the attempt, for longer than a queue keeps a message."""

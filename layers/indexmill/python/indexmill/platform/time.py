@@ -41,6 +41,10 @@ class SystemClock:
         """Return seconds that never run backwards, for measuring."""
         return time.monotonic()
 
+    def pause(self, longest_s: float) -> None:
+        """Wait a random part of so many seconds, so that processes do not try again at the same time."""
+        time.sleep(random.random() * longest_s)  # noqa: S311 - no secret; between tries of one call
+
 
 class Deadline:
     """End of a request's time, as its work sees it in any thread: what it holds is taken away then."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from indexmill.platform.aws.clients import DirectTimes
+from indexmill.platform.aws.clients import CallLimits
 from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreClock, StoreUnavailable
 from indexmill.platform.security.urls import DomainRate
 from indexmill.platform.time import Clock
@@ -37,7 +37,7 @@ _KEPT_S: Final = 60.0
 _IN_FLIGHT_S: Final = 2.0
 """Wait when all requests that may be in flight are."""
 
-_TIMES: Final = DirectTimes(connect_s=0.5, answer_s=1.0)
+_LIMITS: Final = CallLimits(connect_s=0.5, answer_s=1.0, tries=1)
 _STORED_S: Final = 86_400
 """After a day without a request nothing of a state matters."""
 _MAX_ITEM_BYTES: Final = 300_000
@@ -170,7 +170,7 @@ class HostStates:
 
     def __init__(self, table: str, clock: StoreClock, dynamodb: Any | None = None) -> None:
         """`clock` is corrected by the answers; `dynamodb` is a low-level client, made when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, direct=_TIMES)
+        self._table = StateTable(table, clock, dynamodb, limits=_LIMITS)
 
     def replace(self, site: str, version: int, new: HostState) -> tuple[int, HostState] | None:
         """Write `new` if the state has this version, 0 for none yet; else return the state and its version.

@@ -119,8 +119,8 @@ _PIECE: Final = re.compile(r"[ \u2581]{1,64}[^ \u2581\n]{0,4096}|[^ \u2581\n]{1,
 """One word with the blanks before it, or a run of newlines. Bounded: merging one run of millions is slow.
 U+2581 is what byte-pair models take for a blank."""
 _REMEMBERED_CHARS: Final = 200
-_REMEMBERED_WORDS: Final = 40_000
-"""About 6 MB. A fuller memory becomes the older of two; words that are used again move to the newer."""
+_REMEMBERED_WORDS: Final = 120_000
+"""About 18 MB. A fuller memory becomes the older of two; words that are used again move to the newer."""
 _UNCUT_TOKENS: Final = 16
 """A word of more tokens needs marks inside, so that it can be cut."""
 _AT_ONCE_CHARS: Final = 65_536

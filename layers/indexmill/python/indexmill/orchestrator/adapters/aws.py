@@ -14,7 +14,7 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.orchestrator.submission.uploads import Uploaded
-from indexmill.platform.aws.clients import LazyClient
+from indexmill.platform.aws.clients import CallLimits, LazyClient
 from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
 
 _SCRAPE_PATH: Final = "/scraper/scrape"
@@ -73,7 +73,7 @@ class LambdaScraper:
     def __init__(self, function: str, lambda_: Any | None = None) -> None:
         """`function` is its name or ARN; the client is made on first use."""
         self._function = function
-        self._lambda = lambda_ or LazyClient("lambda", read_timeout_s=_LONGEST_S)
+        self._lambda = lambda_ or LazyClient("lambda", limits=CallLimits(answer_s=_LONGEST_S))
 
     def scrape(
         self, ctx: CallerContext, url: str, request_id: str, accept: Sequence[Doubt] | None = None

@@ -19,6 +19,7 @@ from indexmill.contracts.job import Job, JobStatus, StreamToken
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.store.queries import JobEvent, JobSnapshot
 from indexmill.orchestrator.store.texts import progress, user_message
+from indexmill.platform.aws.clients import QUICK
 from indexmill.platform.aws.state_table import ConditionFailed, StateTable, StoreUnavailable
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.platform.time import Clock
@@ -52,7 +53,7 @@ class StreamPlaces:
 
     def __init__(self, table: str, limit: int, clock: Clock, dynamodb: Any | None = None) -> None:
         """At most `limit` places; `dynamodb` is a low-level client, made on first use when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, quick=True)
+        self._table = StateTable(table, clock, dynamodb, limits=QUICK)
         self._limit = limit
 
     def enter(self, seconds: float) -> str | None:

@@ -31,10 +31,10 @@ WITH named AS MATERIALIZED (
     SELECT CASE WHEN %(owner)s::text IS NULL THEN %(corpus_key)s
                 ELSE key_of_corpus(%(owner)s, %(corpus_name)s) END AS key
 ), new AS (
-    SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
-                         %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[],
-                         %(priorities)s::int[], %(forced_jobs)s::boolean[], %(digests)s::text[],
-                         %(expected)s::timestamptz[], %(given)s::jsonb[], %(sites)s::text[],
+    SELECT * FROM unnest(%(job_ids)b::text[], %(urls)b::text[], %(canonical)b::text[],
+                         %(documents)b::text[], %(outbox_ids)b::text[], %(payloads)b::text[],
+                         %(priorities)b::int[], %(forced_jobs)s::boolean[], %(digests)b::text[],
+                         %(expected)s::timestamptz[], %(given)b::jsonb[], %(sites)b::text[],
                          %(eligible)s::timestamptz[])
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
              expected_by, given, site, eligible_at)
@@ -53,7 +53,7 @@ WITH named AS MATERIALIZED (
             coalesce(documents.content_sha256 = published.determinism->>'content_sha256' AND documents.chunk_count > 0
                      AND documents.text_generation = documents.published
                      AND published.determinism @> %(recipe)s::jsonb, false)
-                AND published.determinism->'accept' IS NOT DISTINCT FROM to_jsonb(%(accept)s::text[])
+                AND published.determinism->'accept' IS NOT DISTINCT FROM to_jsonb(%(accept)b::text[])
                 AND (NOT %(linked)s OR EXISTS (
                     SELECT FROM page_links WHERE page_links.document_id = documents.document_id
                         AND page_links.content_sha256 = documents.content_sha256
@@ -76,7 +76,7 @@ WITH named AS MATERIALIZED (
            new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
            %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s,
-           %(metadata)s::jsonb, %(accept)s::text[], %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
+           %(metadata)s::jsonb, %(accept)b::text[], %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
     FROM new LEFT JOIN before ON before.document_id = new.document_id
     ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
@@ -123,7 +123,7 @@ UPDATE jobs SET has_dependents = true FROM known WHERE jobs.id = known.id RETURN
 -- name: insert_dependencies
 INSERT INTO job_dependencies (job_id, depends_on)
 SELECT job_id, depends_on
-FROM unnest(%(job_ids)s::text[]) AS a(job_id), unnest(%(depends_on)s::text[]) AS b(depends_on)
+FROM unnest(%(job_ids)b::text[]) AS a(job_id), unnest(%(depends_on)b::text[]) AS b(depends_on)
 ON CONFLICT DO NOTHING
 
 -- name: block_jobs
@@ -152,7 +152,7 @@ ORDER BY id FOR UPDATE
 -- there are.
 -- name: lock_dependents
 WITH RECURSIVE waiting AS (
-    SELECT edge.job_id FROM unnest(%(job_ids)s::text[]) AS ended(id) CROSS JOIN LATERAL (
+    SELECT edge.job_id FROM unnest(%(job_ids)b::text[]) AS ended(id) CROSS JOIN LATERAL (
         SELECT job_id FROM job_dependencies WHERE depends_on = ended.id OFFSET 0
     ) AS edge
     UNION
@@ -214,8 +214,8 @@ WHERE job_id = ANY(%(job_ids)s) GROUP BY job_dependencies.job_id
 -- Functions of the database (sql/0005_admission.sql), so that they are planned once per connection.
 -- name: queues_to_admit
 SELECT {{usage_columns}}, ids, priorities, since
-FROM lines_to_admit(%(callers)s::text[], %(done)s::text[], %(daily)s::text[], %(tiers)s::text[],
-                    %(max_active)s::int[], %(remembered)s::int[], %(window)s, %(most)s)
+FROM lines_to_admit(%(callers)b::text[], %(done)b::text[], %(daily)b::text[], %(tiers)b::text[],
+                    %(max_active)b::int[], %(remembered)b::int[], %(window)s, %(most)s)
     AS queue(own, everybody, ids, priorities, since)
 
 -- name: usage
@@ -311,14 +311,14 @@ FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitte
 -- Inserted or locked in the order of their names.
 -- name: lock_sites
 INSERT INTO sites AS known (site, full_at, last_at)
-SELECT name, now(), now() FROM unnest(%(sites)s::text[]) AS new(name)
+SELECT name, now(), now() FROM unnest(%(sites)b::text[]) AS new(name)
 ON CONFLICT (site) DO UPDATE SET full_at = known.full_at
 RETURNING site, now() AS now, full_at, last_at, due_at, last_caller
 
 -- name: keep_sites
 UPDATE sites SET full_at = kept.full_at, last_at = kept.last_at, due_at = kept.due_at, last_caller = kept.last_caller
-FROM unnest(%(sites)s::text[], %(full_at)s::timestamptz[], %(last_at)s::timestamptz[],
-            %(due_at)s::timestamptz[], %(last_callers)s::text[]) AS kept(site, full_at, last_at, due_at, last_caller)
+FROM unnest(%(sites)b::text[], %(full_at)s::timestamptz[], %(last_at)s::timestamptz[],
+            %(due_at)s::timestamptz[], %(last_callers)b::text[]) AS kept(site, full_at, last_at, due_at, last_caller)
 WHERE sites.site = kept.site
 
 -- name: due_sites
@@ -329,7 +329,7 @@ WHERE due_at <= now() ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
 -- transaction: it is skipped.
 -- name: release_jobs
 WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%(sites)s::text[], %(counts)s::int[], %(last_callers)s::text[]) AS w(site, count, last_caller)
+    SELECT * FROM unnest(%(sites)b::text[], %(counts)b::int[], %(last_callers)b::text[]) AS w(site, count, last_caller)
     CROSS JOIN LATERAL callers_in_turn(site, last_caller, count)
 ), chosen AS MATERIALIZED (
     SELECT wanted.site, own.* FROM wanted CROSS JOIN LATERAL (
@@ -364,7 +364,7 @@ WHERE id = ANY(%(job_ids)s) AND {{in_queue}} AND coalesce(resume_stage, %(first)
 
 -- name: hold_back
 UPDATE jobs SET blocked_by = 'domain', site = held.site, next_eligible_at = held.eligible_at
-FROM unnest(%(job_ids)s::text[], %(sites)s::text[], %(eligible_at)s::timestamptz[]) AS held(id, site, eligible_at)
+FROM unnest(%(job_ids)b::text[], %(sites)b::text[], %(eligible_at)s::timestamptz[]) AS held(id, site, eligible_at)
 WHERE jobs.id = held.id AND {{in_queue}}
 
 -- A site that another transaction has locked is left out: what waits for it is reported again.
@@ -372,7 +372,7 @@ WHERE jobs.id = held.id AND {{in_queue}}
 UPDATE sites SET full_at = greatest(full_at, now() + make_interval(secs => wait.seconds)),
     due_at = greatest(due_at, now() + make_interval(secs => wait.seconds)),
     failing_until = CASE WHEN wait.failing THEN now() + make_interval(secs => wait.seconds) ELSE failing_until END
-FROM unnest(%(sites)s::text[], %(seconds)s::float8[], %(failing)s::boolean[]) AS wait(site, seconds, failing)
+FROM unnest(%(sites)b::text[], %(seconds)s::float8[], %(failing)s::boolean[]) AS wait(site, seconds, failing)
 WHERE sites.site = wait.site AND sites.site IN (
     SELECT site FROM sites WHERE site = ANY(%(sites)s) ORDER BY site FOR UPDATE SKIP LOCKED)
 

@@ -16,7 +16,7 @@ SELECT one.id AS job_id, sum(gb_s) AS gb_s, sum(invocations) AS invocations, sum
     sum(sqs_units) AS sqs_units, sum(s3_reads) AS s3_reads, sum(s3_writes) AS s3_writes,
     sum(dynamodb_reads) AS dynamodb_reads, sum(dynamodb_writes) AS dynamodb_writes,
     sum(tokens_embedded)::bigint AS tokens_embedded
-FROM unnest(%(job_ids)s::text[]) AS one(id) CROSS JOIN LATERAL (
+FROM unnest(%(job_ids)b::text[]) AS one(id) CROSS JOIN LATERAL (
     SELECT spent FROM job_history WHERE job_id = one.id AND spent IS NOT NULL OFFSET 0
 ) AS transition
 CROSS JOIN LATERAL jsonb_to_record(spent) AS used(
@@ -26,7 +26,7 @@ CROSS JOIN LATERAL jsonb_to_record(spent) AS used(
 GROUP BY one.id
 
 -- name: receive
-INSERT INTO inbox (message_id) SELECT DISTINCT unnest(%(message_ids)s::text[]) ON CONFLICT DO NOTHING
+INSERT INTO inbox (message_id) SELECT DISTINCT unnest(%(message_ids)b::text[]) ON CONFLICT DO NOTHING
 RETURNING message_id
 
 -- name: forget
@@ -36,10 +36,10 @@ DELETE FROM inbox WHERE message_id = ANY(%(message_ids)s)
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- name: save_results
 WITH change AS (
-    SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(stages)s::text[], %(errors)s::jsonb[],
-                         %(titles)s::text[], %(counts)s::int[], %(generations)s::bigint[],
-                         %(raw_refs)s::jsonb[], %(facts)s::jsonb[], %(changes)s::text[], %(unchanged)s::text[],
-                         %(duplicates)s::jsonb[])
+    SELECT * FROM unnest(%(job_ids)b::text[], %(statuses)b::text[], %(stages)b::text[], %(errors)b::jsonb[],
+                         %(titles)b::text[], %(counts)b::int[], %(generations)b::bigint[],
+                         %(raw_refs)b::jsonb[], %(facts)b::jsonb[], %(changes)b::text[], %(unchanged)b::text[],
+                         %(duplicates)b::jsonb[])
         AS t(job_id, status, failed_stage, error, title, chunk_count, generation, raw_ref, facts, page_change,
              unchanged, duplicate_of)
 ), job AS (
@@ -60,9 +60,9 @@ WITH change AS (
     SELECT h.job_id, h.attempt, h.from_status, h.to_status, h.cause,
         h.detail || jsonb_build_object('at', now()) AS detail, h.tries, h.worker, h.elapsed_ms,
         h.spent, job.job_type, job.payload_digest, job.request_id
-    FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
-                %(h_causes)s::text[], %(h_details)s::jsonb[], %(h_tries)s::int[], %(h_workers)s::text[],
-                %(h_elapsed)s::int[], %(h_spent)s::jsonb[]) WITH ORDINALITY
+    FROM unnest(%(h_jobs)b::text[], %(h_attempts)b::int[], %(h_from)b::text[], %(h_to)b::text[],
+                %(h_causes)b::text[], %(h_details)b::jsonb[], %(h_tries)b::int[], %(h_workers)b::text[],
+                %(h_elapsed)b::int[], %(h_spent)b::jsonb[]) WITH ORDINALITY
         AS h(job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, spent, position)
     JOIN job ON job.id = h.job_id
     ORDER BY h.position
@@ -72,7 +72,7 @@ WITH change AS (
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
 SELECT o.id, o.job_id, job.caller_id, o.attempt, o.stage, 'queue', o.payload,
     now() + interval '{{claim_s}} seconds'
-FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
+FROM unnest(%(o_ids)b::text[], %(o_jobs)b::text[], %(o_attempts)b::int[], %(o_stages)b::text[],
             %(o_payloads)b::text[]) AS o(id, job_id, attempt, stage, payload)
 JOIN job ON job.id = o.job_id
 
@@ -92,8 +92,8 @@ UPDATE jobs SET tries = note.tries, retry_cause = note.cause, updated_at = now()
     next_retry_at = coalesce(now() + make_interval(secs => note.retry_in_s), note.next_retry_at),
     last_error = coalesce(note.failure || jsonb_build_object('stage', status, 'at', now()),
                           CASE WHEN retry_cause IS NOT NULL THEN last_error END)
-FROM unnest(%(job_ids)s::text[], %(tries)s::int[], %(next_retry_at)s::timestamptz[],
-            %(retry_in_s)s::float8[], %(causes)s::text[], %(failures)s::jsonb[])
+FROM unnest(%(job_ids)b::text[], %(tries)b::int[], %(next_retry_at)s::timestamptz[],
+            %(retry_in_s)s::float8[], %(causes)b::text[], %(failures)b::jsonb[])
     AS note(job_id, tries, next_retry_at, retry_in_s, cause, failure)
 WHERE jobs.id = note.job_id AND (jobs.next_retry_at IS NULL
     OR jobs.next_retry_at <= coalesce(now() + make_interval(secs => note.retry_in_s), note.next_retry_at))
@@ -110,7 +110,7 @@ VALUES (%(id)s, %(job_id)s, %(caller_id)s, %(attempt)s, %(stage)s, 'queue', %(pa
 -- name: lock_documents
 INSERT INTO documents (document_id, corpus_id, url, fenced_at)
 SELECT DISTINCT ON (one.document_id) one.document_id, corpora.id, one.url, now()
-FROM unnest(%(documents)s::text[], %(corpus_keys)s::text[], %(urls)s::text[])
+FROM unnest(%(documents)b::text[], %(corpus_keys)b::text[], %(urls)b::text[])
     AS one(document_id, corpus_key, url)
 JOIN corpora ON corpora.corpus_key = one.corpus_key
 ORDER BY one.document_id
@@ -126,7 +126,7 @@ UPDATE documents SET job_id = kept.job_id, stale_since = NULL,
     content_type = coalesce(documents.content_type, kept.content_type)
 FROM (
     SELECT one.document_id, one.job_id, job.*
-    FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS one(document_id, job_id)
+    FROM unnest(%(documents)b::text[], %(jobs)b::text[]) AS one(document_id, job_id)
     CROSS JOIN LATERAL (
         SELECT metadata, (raw_ref->>'fetched_at')::timestamptz AS fetched_at,
             determinism->>'content_type' AS content_type
@@ -138,11 +138,11 @@ WHERE documents.document_id = kept.document_id
 -- Unless another job has published it meanwhile.
 -- name: mark_stale
 UPDATE documents SET stale_since = coalesce(stale_since, now())
-FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS gone(document_id, job_id)
+FROM unnest(%(documents)b::text[], %(jobs)b::text[]) AS gone(document_id, job_id)
 WHERE documents.document_id = gone.document_id AND documents.job_id = gone.job_id AND published IS NOT NULL
 
 -- name: raise_fences
 UPDATE documents SET min_generation = greatest(min_generation, closed.generation + 1),
     fenced_at = CASE WHEN published IS NULL THEN now() END
-FROM unnest(%(documents)s::text[], %(generations)s::bigint[]) AS closed(document_id, generation)
+FROM unnest(%(documents)b::text[], %(generations)b::bigint[]) AS closed(document_id, generation)
 WHERE documents.document_id = closed.document_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -42,8 +43,9 @@ class BlobStore:
         """
         try:
             found = self._s3.get_object(Bucket=self._bucket, Key=ref.key)
-            # A caller that uploads may send more than it announced.
-            data: bytes = found["Body"].read() if found["ContentLength"] == ref.size else b""
+            with closing(found["Body"]) as body:
+                # A caller that uploads may send more than it announced.
+                data: bytes = body.read() if found["ContentLength"] == ref.size else b""
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
                 raise PermanentError(ErrorCode.CONTENT_MISSING, "The stored content is gone.") from error

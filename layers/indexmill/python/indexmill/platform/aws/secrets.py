@@ -95,9 +95,9 @@ class Secret:
 def _fetch(arn: str, stage: str) -> str | None:
     """Return a version's text, None when there is no such version; raises botocore's errors."""
     # Only a function on AWS comes here: on a laptop the import would cost every cold start.
-    from indexmill.platform.aws.clients import client
+    from indexmill.platform.aws.clients import CallLimits, client
 
-    secrets = client("secretsmanager", read_timeout_s=2, quick=True)
+    secrets = client("secretsmanager", limits=CallLimits(1.0, 2.0, 1))
     try:
         value: str = secrets.get_secret_value(SecretId=arn, VersionStage=stage)["SecretString"]
     except secrets.exceptions.ResourceNotFoundException:

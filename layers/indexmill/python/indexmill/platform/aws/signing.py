@@ -34,11 +34,11 @@ class Signer:
         # Here, so that verifying does not load it.
         from botocore.exceptions import BotoCoreError, ClientError
 
-        from indexmill.platform.aws.clients import client
+        from indexmill.platform.aws.clients import CallLimits, client
 
         digest = hashlib.sha256(pae(payload_type, payload)).digest()
         try:
-            kms = self._kms = self._kms or client("kms", read_timeout_s=5)
+            kms = self._kms = self._kms or client("kms", limits=CallLimits(answer_s=5.0))
             if not self._keyid:
                 public = kms.get_public_key(KeyId=self._key)["PublicKey"]
                 self._keyid = hashlib.sha256(public).hexdigest()

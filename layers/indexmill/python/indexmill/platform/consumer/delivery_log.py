@@ -22,12 +22,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from indexmill.contracts.errors import ErrorCode
+from indexmill.platform.aws.clients import CallLimits
 from indexmill.platform.aws.state_table import Item, StateTable, StoreUnavailable
 from indexmill.platform.time import Clock
 
 KEPT_S: Final = 15 * 86_400
 """Longer than a queue keeps a message."""
-_READ_TIMEOUT_S: Final = 2.0
+_LIMITS: Final = CallLimits(answer_s=2.0)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -82,7 +83,7 @@ class DeliveryLog:
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, read_timeout_s=_READ_TIMEOUT_S)
+        self._table = StateTable(table, clock, dynamodb, limits=_LIMITS)
 
     def read(self, message_ids: Sequence[str]) -> Mapping[str, DeliveryRecord]:
         """Return the known records of messages that were received before."""

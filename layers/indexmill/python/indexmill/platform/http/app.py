@@ -93,11 +93,11 @@ def queue_pressure(
     stage: str, url: str, settings: PressureSettings, observability: Observability
 ) -> Backpressure:
     """Build the backpressure of a service's `enqueue` endpoint, which adds work to the queue of `stage`."""
-    from indexmill.platform.aws.clients import LazyClient
+    from indexmill.platform.aws.clients import QUICK, LazyClient
     from indexmill.platform.aws.sqs_queue import SqsBacklog
 
     clock = SystemClock()
-    backlog, ages = SqsBacklog([url], LazyClient("sqs", quick=True)), QueueAges(settings.state_table, clock)
+    backlog, ages = SqsBacklog([url], LazyClient("sqs", limits=QUICK)), QueueAges(settings.state_table, clock)
 
     def load() -> Load:
         depth = backlog.messages()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from indexmill.platform.aws.clients import DirectTimes
+from indexmill.platform.aws.clients import QUICK, CallLimits
 from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreClock, StoreUnavailable
 from indexmill.platform.limits.window import ACTIVE_S, RequestAdmission, Window
 from indexmill.platform.time import Clock
@@ -26,7 +26,7 @@ nothing, so then the depth alone counts."""
 _HIGHER_FOR_S: Final = 15.0
 """A lower age replaces a higher one that was noted so long ago: fair queues deliver young messages too."""
 _LOG: Final = logging.getLogger(__name__)
-_TIMES: Final = DirectTimes(connect_s=0.3, answer_s=0.5)
+_LIMITS: Final = CallLimits(connect_s=0.3, answer_s=0.5, tries=1)
 _QUIET_S: Final = 1.5
 """A store that failed is left alone for so long: its time-outs would be added to every request."""
 _MAINTENANCE: Final = "door#maintenance"
@@ -60,7 +60,7 @@ class LimitStore:
 
     def __init__(self, table: str, clock: StoreClock, dynamodb: Any | None = None) -> None:
         """`clock` is corrected by the answers; `dynamodb` is a low-level client, made when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, quiet_s=_QUIET_S, direct=_TIMES)
+        self._table = StateTable(table, clock, dynamodb, quiet_s=_QUIET_S, limits=_LIMITS)
 
     @property
     def is_quiet(self) -> bool:
@@ -148,7 +148,7 @@ class QueueAges:
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
-        self._table = StateTable(table, clock, dynamodb, quick=True)
+        self._table = StateTable(table, clock, dynamodb, limits=QUICK)
 
     def note(self, stage: str, age_s: float) -> None:
         """Note the age, unless a higher one was noted a moment ago."""

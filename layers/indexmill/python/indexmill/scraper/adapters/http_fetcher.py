@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpcore
@@ -20,14 +18,19 @@ from indexmill.contracts.errors import (
     ErrorCode,
     IndexmillError,
     PermanentError,
-    TransientError,
     failure,
-    http_code,
 )
 from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time import Clock, SystemClock
-from indexmill.scraper.adapters.body import Body
+from indexmill.scraper.adapters.answer import (
+    Body,
+    conditions_of,
+    media_type,
+    retry_after,
+    status_failure,
+    validators_of,
+)
 from indexmill.scraper.links import enter, redirect_target
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,
@@ -40,22 +43,12 @@ from indexmill.scraper.ports import (
 )
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_LONGEST_PAUSE_S: Final = 31 * 86_400
 _ACCEPT: Final = (
     "text/html,application/xhtml+xml,text/markdown,text/plain;q=0.9,application/pdf;q=0.8,*/*;q=0.1"
 )
 _CONNECTIONS: Final = 20
-_TRANSIENT_STATUS: Final = frozenset({408, 425, 429})
-_STATUS_MESSAGE: Final = {
-    206: "Domain returned 206 — a part of the page that was not asked for",
-    401: "Domain returned 401 — the page needs a login",
-    403: "Domain returned 403 — likely blocked or robots.txt restricted",
-    404: "Domain returned 404 — the page does not exist",
-    410: "Domain returned 410 — the page is gone",
-    429: "Domain returned 429 — too many requests",
-}
-_LOCATION: Final = "location"
-"""Extension of a response: its header of this name."""
+"""Kept at most, and for so long."""
+_KEPT_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +60,10 @@ class FetchLimits:
     read_s: float = 10.0
     name_pause_s: float = 2.0
     """Pause before a name that does not exist is looked up again."""
+
+    def extensions(self) -> dict[str, Any]:
+        """Return the time limits as a request has them."""
+        return {"timeout": httpx.Timeout(self.read_s, connect=self.connect_s, pool=None).as_dict()}
 
 
 class HttpFetcher:
@@ -83,13 +80,18 @@ class HttpFetcher:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """`allowed_hosts` may be private, see `canonical_url`; nothing is opened yet."""
-        self._user_agent = user_agent
         self._allowed = allowed_hosts
         self._limits = limits or FetchLimits()
         self._clock = clock or SystemClock()
         self._backend = backend or PinnedBackend(allowed_hosts)
         self._ssl = ssl_context
-        self._client: httpx.AsyncClient | None = None
+        self._headers = {
+            "User-Agent": user_agent,
+            "Accept": _ACCEPT,
+            "Accept-Encoding": "gzip",
+            "Connection": "keep-alive",
+        }
+        self._transport: PinnedTransport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def fetch(  # noqa: PLR0913 - as the port
@@ -119,9 +121,9 @@ class HttpFetcher:
 
     async def close(self) -> None:
         """Close the connections; the next call opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.aclose()
 
     async def _get(
         self,
@@ -133,9 +135,11 @@ class HttpFetcher:
     ) -> Fetched | str:
         """Return the answer, or the canonical URL it redirects to."""
         conditions = conditions_of(known) if known is not None and known.url == url else {}
-        extensions = {} if on_send is None else {"trace": _traced(on_send)}
-        request = self._current_client().build_request("GET", url, headers=conditions, extensions=extensions)
+        extensions = self._limits.extensions() | ({} if on_send is None else {"trace": _traced(on_send)})
         try:
+            request = httpx.Request(
+                "GET", url, headers={**self._headers, **conditions}, extensions=extensions
+            )
             response = await self._send(request, again)
             try:
                 if conditions and response.status_code == NOT_MODIFIED:
@@ -148,7 +152,7 @@ class HttpFetcher:
                         validators=validators_of(url, response.headers),
                         robots_tags=_robots_tags(response.headers),
                     )
-                location = response.extensions.get(_LOCATION)
+                location = response.headers.get("location")
                 if response.status_code in _REDIRECTS and location is not None:
                     return redirect_target(url, location, self._allowed)
                 return await self._read(url, response, cut_at)
@@ -160,18 +164,21 @@ class HttpFetcher:
             raise PermanentError(ErrorCode.URL_INVALID, "The URL cannot be requested") from error
 
     async def _send(self, request: httpx.Request, again: BeforeHop | None) -> httpx.Response:
-        client = self._current_client()
+        # Without httpx's client, which adds cookies, redirects and authentication: none is wanted here.
+        transport = self._current_transport()
         try:
-            return await client.send(request, stream=True)
+            response = await transport.handle_async_request(request)
         except NameNotFound:
             # One resolver among several may not know a new name yet.
             await asyncio.sleep(self._limits.name_pause_s)
-            return await client.send(request, stream=True)
+            response = await transport.handle_async_request(request)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             # A kept connection may have been closed by the site just now: asking again tells.
             if again is not None:
                 await again(str(request.url))
-            return await client.send(request, stream=True)
+            response = await transport.handle_async_request(request)
+        response.request = request
+        return response
 
     async def _read(self, url: str, response: httpx.Response, cut_at: int | None) -> Fetched:
         limit, truncate = cut_at or self._limits.max_bytes, cut_at is not None
@@ -191,11 +198,11 @@ class HttpFetcher:
         async for piece in response.aiter_raw():
             if not body.feed(piece):
                 break
-        media_type, charset = _media_type(headers.get("content-type", ""))
+        kind, charset = media_type(headers.get("content-type", ""))
         return Fetched(
             final_url=url,
             status=response.status_code,
-            content_type=media_type,
+            content_type=kind,
             charset=charset,
             body=body.done(),
             retry_after=pause,
@@ -204,32 +211,14 @@ class HttpFetcher:
             refresh=headers.get("refresh"),
         )
 
-    def _current_client(self) -> httpx.AsyncClient:
-        """Return this loop's client: connections belong to the loop that opened them."""
+    def _current_transport(self) -> PinnedTransport:
+        """Return this loop's transport: connections belong to the loop that opened them."""
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            context = self._ssl or httpx.create_ssl_context(trust_env=False)
-            self._ssl = context
+        if self._transport is None or self._loop is not loop:
+            self._ssl = self._ssl or httpx.create_ssl_context(trust_env=False)
             self._loop = loop
-            limits = self._limits
-            self._client = httpx.AsyncClient(
-                transport=PinnedTransport(self._backend, connections=_CONNECTIONS, verify=context),
-                trust_env=False,
-                follow_redirects=False,
-                timeout=httpx.Timeout(limits.read_s, connect=limits.connect_s, pool=None),
-                headers={"User-Agent": self._user_agent, "Accept": _ACCEPT, "Accept-Encoding": "gzip"},
-                event_hooks={"response": [_keep_location]},
-                # One job's cookies are not the next one's.
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-            )
-        return self._client
-
-
-async def _keep_location(response: httpx.Response) -> None:
-    """Take the target of a redirect out of the headers: httpx parses it, and fails where it is no URL."""
-    location = response.headers.pop("location", None)
-    if location is not None:
-        response.extensions[_LOCATION] = location
+            self._transport = PinnedTransport(self._backend, verify=self._ssl)
+        return self._transport
 
 
 def _traced(on_send: OnSend) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
@@ -240,36 +229,6 @@ def _traced(on_send: OnSend) -> Callable[[str, Mapping[str, Any]], Awaitable[Non
             await on_send()
 
     return trace
-
-
-def retry_after(headers: Mapping[str, str], clock: Clock) -> int | None:
-    """Return the seconds a Retry-After header asks for, as a number or a date; None without one."""
-    text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return min(int(text[:12]), _LONGEST_PAUSE_S)
-    try:
-        at = parsedate_to_datetime(text)
-        seconds = (at - clock.now()).total_seconds()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return max(0, min(round(seconds), _LONGEST_PAUSE_S))
-
-
-def status_failure(status: int, retry_after: int | None = None) -> IndexmillError:
-    """Return the error for a site that answered `status`, which is not a success."""
-    kind = TransientError if status in _TRANSIENT_STATUS or status >= 500 else PermanentError
-    message = _STATUS_MESSAGE.get(status, f"Domain returned {status}")
-    return kind(http_code(status), message, retry_after=retry_after)
-
-
-def _media_type(header: str) -> tuple[str, str | None]:
-    """Return type and charset of a Content-Type header."""
-    media_type, *parameters = header[:256].split(";")
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "charset" and value.strip():
-            return media_type.strip().lower(), value.strip().strip("\"'")
-    return media_type.strip().lower(), None
 
 
 def _robots_tags(headers: httpx.Headers) -> tuple[str, ...]:
@@ -365,31 +324,75 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
 
 
 class PinnedTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport over a pool whose connections `backend` opens; Host and SNI stay the URL's."""
+    """httpx's transport over connections that `backend` opens; Host and SNI stay the URL's."""
 
-    def __init__(self, backend: PinnedBackend, *, connections: int, verify: Any) -> None:
-        """`verify` is an SSL context."""
+    def __init__(self, backend: PinnedBackend, *, verify: ssl.SSLContext) -> None:
+        """Nothing is opened yet."""
         super().__init__(verify=verify, trust_env=False)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=verify,
-            max_connections=connections,
-            max_keepalive_connections=connections,
-            keepalive_expiry=15.0,
-            network_backend=backend,
+        self._pool: Any = _KeptConnections(
+            partial(
+                httpcore.AsyncHTTPConnection,
+                ssl_context=verify,
+                keepalive_expiry=_KEPT_S,
+                network_backend=backend,
+            )
         )
 
 
-_ETAG: Final = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,250}"')
-_DATE: Final = re.compile(r"[A-Za-z0-9,: +-]{1,64}")
+class _KeptConnections:
+    """In place of httpcore's pool, which asks every idle connection at each request and answer.
+
+    It does not bound the requests at once: a worker has ten messages.
+    """
+
+    def __init__(self, new: Callable[[httpcore.Origin], httpcore.AsyncHTTPConnection]) -> None:
+        """A connection is opened by its first request."""
+        self._new = new
+        self._idle: list[httpcore.AsyncHTTPConnection] = []
+        """The one that was used last is the last."""
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        """Send the request on a connection of its origin, which is kept when the answer is closed."""
+        origin = request.url.origin
+        while (kept := self._take(origin)) is not None and kept.has_expired():
+            await kept.aclose()
+        connection = kept or self._new(origin)
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:
+            await connection.aclose()
+            raise
+        response.stream = _Answer(response.stream, partial(self._keep, connection))
+        return response
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept."""
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    def _take(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection | None:
+        for connection in reversed(self._idle):
+            if connection.can_handle_request(origin):
+                self._idle.remove(connection)
+                return connection
+        return None
+
+    async def _keep(self, connection: httpcore.AsyncHTTPConnection) -> None:
+        if connection.is_available():
+            self._idle.append(connection)
+        if len(self._idle) > _CONNECTIONS:
+            await self._idle.pop(0).aclose()
 
 
-def validators_of(url: str, headers: Mapping[str, str]) -> Validators:
-    """Return an answer's validators; a malformed one counts as none, since it is sent back to the site."""
-    etag, date = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
-    return Validators(etag if _ETAG.fullmatch(etag) else None, date if _DATE.fullmatch(date) else None, url)
+class _Answer:
+    """Content of an answer; `closed` is called after it is closed, which httpx does once."""
 
+    def __init__(self, stream: Any, closed: Callable[[], Awaitable[None]]) -> None:
+        self._stream, self._closed = stream, closed
 
-def conditions_of(known: Validators) -> dict[str, str]:
-    """Return the headers of a conditional request; a site that reads both goes by the ETag (RFC 9110)."""
-    given = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
-    return {name: value for name, value in given.items() if value}
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._stream)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+        await self._closed()
