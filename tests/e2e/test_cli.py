@@ -90,9 +90,11 @@ def test_a_page_is_submitted_and_found(stack: RunningStack) -> None:
     asked = ("search", "borrow a telescope", "--corpus", CORPUS)
     found = json.loads(on(stack, *asked, "--top-k", "1", "--json").stdout)
     assert [hit["source_url"] for hit in found["results"]] == [page]
-    shown = on(stack, *asked)
-    assert shown.stdout.lstrip().startswith("1. 1.000")
-    assert page in shown.stdout
+    shown = on(stack, *asked, "--mode", "keyword", "--one-per-document", "--explain")
+    assert re.match(r"\s*1\. 0\.\d{3}  " + re.escape(page), shown.stdout)
+    assert re.search(r"keyword +score \d+\.\d{3}, rank 1, 1\.00 x 1\.000", shown.stdout)
+    assert re.search(r"vector +not in its list", shown.stdout)
+    assert re.search(rf"of {CORPUS}, generation \d+, .*, indexed 0:\d\d:\d\d ago", shown.stdout)
 
 
 def test_a_page_that_fails_is_listed_and_fails_the_command(stack: RunningStack) -> None:

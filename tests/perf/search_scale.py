@@ -15,6 +15,7 @@ embedded by the laptop's model; questions are words that follow one another some
 from __future__ import annotations
 
 import argparse
+import struct
 import subprocess
 import sys
 import tempfile
@@ -291,10 +292,16 @@ def _write_vectors(url: str, vectors: np.ndarray[Any, Any], sizes: Sequence[int]
             for corpus, start, size in corpora:
                 for at in range(start, start + size):
                     rows.write_row((at, corpus, corpus, 1, 1, 1, 1, at.to_bytes(32, "big"), "en", "", ""))
-        with cursor.copy("COPY vectors (corpus, space, chunk, embedding) FROM STDIN") as rows:
-            for corpus, start, size in corpora:
-                for at in range(start, start + size):
-                    rows.write_row((corpus, space, at, f"[{','.join(map('{:.5g}'.format, vectors[at]))}]"))
+        dimension = vectors.shape[1]
+        size = 4 + 2 * dimension
+        packed = vectors.astype(">f2")
+        with cursor.copy("COPY vectors (corpus, space, chunk, embedding) FROM STDIN (FORMAT BINARY)") as rows:
+            rows.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+            for corpus, start, count in corpora:
+                for at in range(start, start + count):
+                    head = (4, 4, corpus, 4, space, 4, at, size, dimension, 0)
+                    rows.write(struct.pack(">hiiiiiiihh", *head) + packed[at].tobytes())
+            rows.write(b"\xff\xff")
 
 
 def http(embedder: Embedder, texts: Sequence[str], count: int) -> None:
