@@ -265,3 +265,37 @@ def test_a_search_reports_that_its_corpus_has_vectors_of_another_model(index: Ve
     assert reported(first) == [True, True]
     index.publish([version([], 3), version([], 3, to=other)])
     assert reported(first) == [False, True], "no vectors, no model"
+
+
+@pytest.mark.shows("X2")
+def test_a_text_has_the_vector_of_its_equal_in_another_document(index: VectorIndex) -> None:
+    first = version(["alpha one", "beta two"])
+    index.publish([first])
+    other = version(["beta two", "alpha", "alpha one more"], to=target("https://a.example/other"))
+    wanted = {key: (other.target, chunk) for key, chunk in zip(other.chunk_ids, other.chunks, strict=True)}
+
+    found = index.copies(SPACE, wanted)
+    assert found.keys() == {other.chunk_ids[0]}
+    assert found[other.chunk_ids[0]] == pytest.approx(vector_of("beta two"), abs=1e-3)
+    other.chunks[0].context = "Another heading"
+    assert index.copies(SPACE, wanted) == {}
+    assert index.copies(Space("other", 4), wanted) == {}
+    assert index.copies(SPACE, {}) == {}
+
+
+@pytest.mark.shows("X2")
+def test_no_vector_is_copied_from_another_caller_or_corpus(index: VectorIndex) -> None:
+    mine = target()
+    index.publish([version(["alpha one"])])
+    shared = mine.model_copy(update={"caller_id": "f" * 16, "document_id": "f" * 64})
+    for to in (target(corpus="other"), target(caller="f" * 16), shared):
+        asked = version(["alpha one"], to=to)
+        assert index.copies(SPACE, {asked.chunk_ids[0]: (to, asked.chunks[0])}) == {}
+
+
+@pytest.mark.shows("X2")
+def test_a_text_that_is_gone_has_no_vector_to_copy(index: VectorIndex) -> None:
+    index.publish([version(["alpha one"])])
+    index.publish([version(["beta"], generation=2)])
+    asked = version(["alpha one"], to=target("https://a.example/other"))
+    assert index.copies(SPACE, {asked.chunk_ids[0]: (asked.target, asked.chunks[0])}) == {}

@@ -53,7 +53,10 @@ def _count(rows: Rows, table: str) -> int:
 def _assert_consistent(rows: Rows, texts: list[str]) -> None:
     """The tables hold exactly the chunks of `texts`, each below the heading that the builder gives it."""
     counts = [count_terms(f"Guide\n\n{text}") for text in texts]
-    assert [_count(rows, table) for table in TABLES] == [len(texts)] * 3 + [sum(map(len, counts))]
+    # Beside those of its words each chunk has one of its text.
+    assert [_count(rows, table) for table in TABLES] == [len(texts)] * 3 + [
+        sum(map(len, counts)) + len(texts)
+    ]
     totals = rows.execute(
         "SELECT coalesce(sum(chunks), 0)::int8, coalesce(sum(words), 0)::int8 FROM corpus_totals"
     )

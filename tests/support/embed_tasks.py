@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.identity import corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, Target
-from indexmill.embedding.ports import DocumentVersion, Hit, Lists, Named, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import (
+    DocumentVersion,
+    Hit,
+    Lists,
+    Named,
+    PublishOutcome,
+    SearchQuery,
+    Space,
+    Vector,
+)
 
 CALLER = "0123456789abcdef"
 
@@ -22,10 +31,15 @@ class RecordingIndex:
         self.stale: set[str] = set()
         self.fail_on: dict[str, IndexmillError] = {}
         self.stored_calls = 0
+        self.known_texts: dict[str, Vector] = {}
 
     def stored(self, space: Space, chunk_ids: Sequence[str]) -> set[str]:
         self.stored_calls += 1
         return self.kept & set(chunk_ids)
+
+    def copies(self, space: Space, chunks: Mapping[str, tuple[Target, Chunk]]) -> dict[str, Vector]:
+        texts = {key: chunk.embedded_text for key, (_, chunk) in chunks.items()}
+        return {key: self.known_texts[text] for key, text in texts.items() if text in self.known_texts}
 
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         for version in versions:

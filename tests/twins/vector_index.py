@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import mul
@@ -12,6 +12,7 @@ from operator import mul
 from indexmill.contracts.content import Chunk
 from indexmill.contracts.http_search import Neighbour, Period, SearchFilter
 from indexmill.contracts.identity import corpus_key
+from indexmill.contracts.messages import Target
 from indexmill.embedding import ranking
 from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
 from indexmill.embedding.documents import check, missing_vectors, newest, outcomes, unit
@@ -91,6 +92,14 @@ class InMemoryVectorIndex:
                 if chunk.version.space == space
             }
         return kept & set(chunk_ids)
+
+    def copies(self, space: Space, chunks: Mapping[str, tuple[Target, Chunk]]) -> dict[str, Vector]:
+        """Return vectors of equal texts in other documents of the same caller and corpus, by chunk id."""
+        with self._lock:
+            kept = [each for document in self._documents.values() for each in document.chunks.values()]
+        known = {_place(k.version.target, k.chunk): k.vector for k in kept if k.version.space == space}
+        places = {key: _place(*of) for key, of in chunks.items()}
+        return {key: known[place] for key, place in places.items() if place in known}
 
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document; all of the call's versions or none."""
@@ -271,3 +280,7 @@ def _hit(kept: _Kept) -> Hit:
         indexed_at=version.searchable_at,
         facts=version.page,
     )
+
+
+def _place(target: Target, chunk: Chunk) -> tuple[str, str, str]:
+    return target.corpus_key, target.caller_id, chunk.embedded_text

@@ -40,7 +40,7 @@ def test_a_success_tells_what_was_done(harness: EmbedHarness) -> None:
     assert (result.stage, result.status, result.failure) == ("embedding", "success", None)
     assert result.embedded is not None
     assert result.embedded.model_dump() == {
-        "chunk_count": 3, "embedded": 3, "model": "hash", "dimension": 8, "published": True,
+        "chunk_count": 3, "embedded": 2, "model": "hash", "dimension": 8, "published": True,
         "superseded": False, "removed": 0, "searchable_at": None,
     }  # fmt: skip
     assert harness.embedder.calls == [["one", "two"]]
@@ -54,6 +54,18 @@ def test_known_chunks_are_not_embedded_again(harness: EmbedHarness) -> None:
     assert harness.embedder.calls == [["one", "two"], ["three"]]
     assert [result.embedded.embedded for result in harness.results if result.embedded] == [2, 1, 0]
     assert [len(version.vectors) for call in harness.index.published for version in call] == [2, 1, 0]
+
+
+@pytest.mark.shows("X2")
+def test_a_text_that_the_corpus_has_is_not_paid_for_again(harness: EmbedHarness) -> None:
+    harness.run(embed_task("a", "one", "two"), embed_task("b", "two", "three", "two"))
+    harness.index.known_texts["one"] = [1.0, *[0.0] * 7]
+    harness.run(embed_task("c", "one", "four"))
+
+    assert harness.embedder.calls == [["one", "two", "three"], ["four"]]
+    assert [result.embedded.embedded for result in harness.results if result.embedded] == [2, 1, 1]
+    assert [result.spent.chunks_embedded for result in harness.results if result.spent] == [2, 1, 1]
+    assert len(harness.index.published[-1][0].vectors) == 2
 
 
 def test_the_context_is_embedded_with_the_text(harness: EmbedHarness) -> None:

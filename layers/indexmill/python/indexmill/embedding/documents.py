@@ -35,6 +35,15 @@ class Work:
         pairs = zip(self.ids, self.chunks, strict=True)
         return {chunk_id: chunk.embedded_text for chunk_id, chunk in pairs if chunk_id not in stored}
 
+    def paid(self, stored: set[str], before: set[tuple[str, str, str]]) -> set[str]:
+        """Return the chunk ids that this document pays for, and not others of its corpus in `before`."""
+        target, found = self.task.target, set[str]()
+        for chunk_id, text in self.missing(stored).items():
+            if (paid := (target.caller_id, target.corpus_key, text)) not in before:
+                before.add(paid)
+                found.add(chunk_id)
+        return found
+
     def version(self, space: Space, vectors: Mapping[str, Vector]) -> DocumentVersion:
         """Return what the index publishes; `vectors` may hold those of other documents as well."""
         task = self.task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +11,10 @@ from typing import Final, TypeVar
 
 import pybreaker
 
+from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import ErrorCode, IndexmillError, failure
 from indexmill.contracts.http_deletion import Erased
+from indexmill.contracts.messages import Target
 from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,
@@ -159,6 +161,10 @@ class GuardedIndex:
     def stored(self, space: Space, chunk_ids: Sequence[str]) -> set[str]:
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
         return self.breaker.call(lambda: self.index.stored(space, chunk_ids))
+
+    def copies(self, space: Space, chunks: Mapping[str, tuple[Target, Chunk]]) -> dict[str, Vector]:
+        """Return vectors that other documents of the same caller and corpus have for equal texts."""
+        return self.breaker.call(lambda: self.index.copies(space, chunks))
 
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document."""

@@ -197,6 +197,10 @@ class VectorIndex(Protocol):
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
         ...
 
+    def copies(self, space: Space, chunks: Mapping[str, tuple[Target, Chunk]]) -> dict[str, Vector]:
+        """Return vectors of equal texts in other documents of the same caller and corpus, by chunk id."""
+        ...
+
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document: whole, or not at all.
 

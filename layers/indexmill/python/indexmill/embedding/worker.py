@@ -172,6 +172,9 @@ class EmbedBatch:
                 reporter.error(work.position, error)
             return
         kept = self._cached(group, reporter)
+        copied = self._copied(group, stored | kept.keys())
+        kept |= copied
+        stored = stored | copied.keys()
         texts = {key: text for work in group for key, text in work.missing(stored | kept.keys()).items()}
         # Half the time at most for the model, so that a hang leaves enough to publish and to report.
         vectors, stopped = self._slices.embed(
@@ -184,6 +187,19 @@ class EmbedBatch:
         rest = [work for work in group if work not in whole]
         if stopped is not None:
             self._unfinished(rest, vectors, stopped, reporter, alone=len(group) == 1)
+
+    def _copied(self, group: Sequence[Work], known: Container[str]) -> dict[str, Vector]:
+        """Return vectors of texts that another document of the corpus has; without them all is embedded."""
+        wanted = {
+            key: (work.task.target, chunk)
+            for work in group
+            for key, chunk in zip(work.ids, work.chunks, strict=True)
+            if key not in known
+        }
+        try:
+            return self.index.copies(self.embedder.space, wanted) if wanted else {}
+        except IndexmillError:
+            return {}
 
     def _publish(
         self,
@@ -204,8 +220,9 @@ class EmbedBatch:
                 return
             self._put_off(works, vectors, error, reporter)
             return
+        paid: set[tuple[str, str, str]] = set()
         for work, version, one in zip(works, versions, seen, strict=True):
-            missing = work.missing(stored)
+            missing = work.paid(stored, paid)
             reporter.spent(
                 work.position,
                 chunks=len(work.chunks),

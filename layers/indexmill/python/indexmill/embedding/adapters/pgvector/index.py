@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 import psycopg
 from psycopg.rows import dict_row, scalar_row
 
+from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError, failure
 from indexmill.contracts.http_deletion import Erased
 from indexmill.contracts.messages import Target
 from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.publish import Numbers
 from indexmill.embedding.adapters.pgvector.statements import SQL
+from indexmill.embedding.analyzer import term_of_text
 from indexmill.embedding.documents import check, newest, outcomes
-from indexmill.embedding.ports import DocumentVersion, Hit, Lists, Named, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import (
+    DocumentVersion,
+    Hit,
+    Lists,
+    Named,
+    PublishOutcome,
+    SearchQuery,
+    Space,
+    Vector,
+)
 from indexmill.embedding.targets import JobTarget
-from indexmill.platform.postgres.database import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database, storable
 
 T = TypeVar("T")
 
@@ -46,6 +58,30 @@ class PgVectorIndex:
             return set(rows.fetchall())
 
         return self._read(work) if keys else set()
+
+    def copies(self, space: Space, chunks: Mapping[str, tuple[Target, Chunk]]) -> dict[str, Vector]:
+        """Return vectors of equal texts in other documents of the same caller and corpus, by chunk id."""
+        keys, targets = list(chunks), [target for target, _ in chunks.values()]
+        texts = [[storable(chunk.context), storable(chunk.text)] for _, chunk in chunks.values()]
+
+        def work(connection: Connection) -> dict[str, Vector]:
+            number = self._names.find_space(connection, space)
+            numbers = self._names.corpora
+            self._names.find_corpora(connection, {each.corpus_key for each in targets} - numbers.keys())
+            known = [at for at, target in enumerate(targets) if target.corpus_key in numbers]
+            if number is None or not known:
+                return {}
+            values = {
+                "space": number,
+                "ats": known,
+                "corpora": [numbers[targets[at].corpus_key] for at in known],
+                "terms": [term_of_text(*texts[at]) for at in known],
+                "callers": [targets[at].caller_id for at in known],
+            }
+            rows = connection.execute(SQL["vectors_of_texts"], values).fetchall()
+            return {keys[at]: json.loads(vector) for at, *found, vector in rows if found == texts[at]}
+
+        return self._read(work) if keys else {}
 
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document; all of the call's versions or none.

@@ -112,10 +112,15 @@ WHERE e.corpus = v.corpus AND e.space = v.space AND e.chunk = v.chunk
 DELETE FROM chunks WHERE id = ANY(%(rows)s)
 RETURNING id AS row_id, corpus, words, terms, analyzer_version, language, context, text
 
+-- A term below 0 is of a whole text; the release before writes none.
 -- name: drop_postings
-DELETE FROM postings AS p
-USING unnest(%(corpora)s::int4[], %(terms)s::int4[], %(rows)s::int4[]) AS v (corpus, term, chunk)
-WHERE p.corpus = v.corpus AND p.term = v.term AND p.chunk = v.chunk
+WITH dropped AS (
+    DELETE FROM postings AS p
+    USING unnest(%(corpora)s::int4[], %(terms)s::int4[], %(rows)s::int4[]) AS v (corpus, term, chunk)
+    WHERE p.corpus = v.corpus AND p.term = v.term AND p.chunk = v.chunk
+    RETURNING p.term
+)
+SELECT count(*) FILTER (WHERE term >= 0) AS words FROM dropped
 
 -- Reads the whole corpus: only for chunks whose terms can no longer be derived from their text.
 -- name: drop_postings_by_scan
@@ -179,6 +184,25 @@ FROM erasures WHERE job_id = %(job_id)s AND document_id = ANY(%(documents)s)
 SELECT encode(c.chunk_id, 'hex') AS chunk_id FROM chunks AS c
 JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %(space)s AND e.chunk = c.id
 WHERE c.chunk_id = ANY(%(chunk_ids)s)
+
+-- Vectors of chunks with the same text, in documents that nobody but their caller submitted. Each row is looked up by its
+-- key, as in `hits`; of a text that many chunks have the first sixteen are looked at.
+-- name: vectors_of_texts
+SELECT q.at, found.context, found.text, found.vector
+FROM unnest(%(ats)s::int4[], %(corpora)s::int4[], %(terms)s::int4[], %(callers)s::text[])
+    AS q (at, corpus, term, caller)
+CROSS JOIN LATERAL (
+    SELECT c.context, c.text, e.vector
+    FROM (SELECT chunk FROM postings WHERE corpus = q.corpus AND term = q.term ORDER BY chunk LIMIT 16) AS p
+    CROSS JOIN LATERAL (SELECT document, context, text FROM chunks WHERE id = p.chunk OFFSET 0) AS c
+    CROSS JOIN LATERAL (SELECT owner FROM documents WHERE id = c.document OFFSET 0) AS d
+    CROSS JOIN LATERAL (
+        SELECT embedding::text AS vector FROM vectors
+        WHERE corpus = q.corpus AND space = %(space)s AND chunk = p.chunk OFFSET 0
+    ) AS e
+    WHERE d.owner = q.caller
+    LIMIT 1
+) AS found
 
 -- name: corpus_totals
 SELECT q.at::int AS at, c.corpus_key AS key, c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 
 from indexmill.contracts.content import Chunk
 from indexmill.embedding.adapters.pgvector.statements import SQL
-from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms
+from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms, term_of_text
 from indexmill.embedding.documents import missing_vectors, unit
 from indexmill.embedding.ports import DocumentVersion, Space, Vector
 from indexmill.platform.postgres.database import Connection, json_of, storable
@@ -88,6 +88,7 @@ def posting_rows(chunks: Iterable[NewChunk]) -> list[bytes]:
         if words > _SMALLINT_MAX:
             words, counts = _SMALLINT_MAX, {term: min(n, _SMALLINT_MAX) for term, n in counts.items()}
         rows += [pack(5, 4, corpus, 4, term, 4, row_id, 2, count, 2, words) for term, count in counts.items()]
+        rows.append(pack(5, 4, corpus, 4, term_of_text(chunk.context, chunk.text), 4, row_id, 2, 1, 2, words))
     rows.sort()
     return rows
 
@@ -287,8 +288,7 @@ def _claim(
 
 def _write(connection: Connection, plans: Sequence[Plan]) -> None:
     new = [chunk for plan in plans for chunk in plan.chunks]
-    table = f"chunks ({CHUNK_COLUMNS})"
-    copy_rows(connection, table, map(chunk_row, new))
+    copy_rows(connection, f"chunks ({CHUNK_COLUMNS})", map(chunk_row, new))
     copy_rows(connection, "postings", posting_rows(new))
     vectors = (
         vector_row(plan.corpus, plan.space, row, vector) for plan in plans for row, vector in plan.vectors
@@ -375,7 +375,7 @@ def _drop_superseded(connection: Connection, plans: Sequence[Plan], totals: Tota
 def drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> list[tuple[int, int, int]]:
     """Drop chunks with their postings; return corpus, term, chunk of these, found by analyzing the text."""
     keys: list[tuple[int, int, int]] = []
-    expected = 0
+    expected = done = 0
     cursor = connection.cursor(row_factory=dict_row)
     dropped = cursor.execute(SQL["drop_chunks"], {"rows": gone}).fetchall()
     for row in dropped:
@@ -383,12 +383,12 @@ def drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> list
         expected += row["terms"]
         if row["analyzer_version"] == ANALYZER_VERSION:
             context, text = row["context"], row["text"]
-            whole = f"{context}\n\n{text}" if context else text
-            keys += [(row["corpus"], term, row["row_id"]) for term in count_terms(whole, row["language"])]
-    done = 0
+            words = count_terms(f"{context}\n\n{text}" if context else text, row["language"])
+            terms = [term_of_text(context, text), *words]
+            keys += [(row["corpus"], term, row["row_id"]) for term in terms]
     if keys:
         columns = columns_of(("corpora", "terms", "rows"), keys)
-        done = connection.execute(SQL["drop_postings"], columns).rowcount
+        done = cursor.execute(SQL["drop_postings"], columns).fetchall()[0]["words"]
     if done != expected:
         corpora = list({row["corpus"] for row in dropped})
         connection.execute(SQL["drop_postings_by_scan"], {"corpora": corpora, "rows": gone})
