@@ -95,6 +95,9 @@ bench-search: setup ## Measure the quality of search with COLLECTION=DIR of a ju
 bench-search-scale: setup ## Measure latency and recall of search (TEXTS=DIR of text files; ARGS="latency --chunks 200000")
 	$(BIN)/python -m tests.perf.search_scale --texts "$(TEXTS)" $(or $(ARGS),latency recall http)
 
+bench-corpora: setup ## Measure lists and figures of corpora at 100,000 documents
+	$(BIN)/python -m tests.perf.corpora $(ARGS)
+
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

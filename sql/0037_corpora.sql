@@ -289,10 +289,19 @@ BEGIN ATOMIC
     SELECT count(*)::integer FROM done;
 END;
 
+-- Have the sweeper count a corpus again, whose figures are not those of its documents.
+CREATE FUNCTION recount_corpus(of_corpus INTEGER) RETURNS void LANGUAGE sql SECURITY DEFINER
+SET search_path = public, pg_temp
+BEGIN ATOMIC
+    UPDATE corpus_names SET documents_before = NULL, bytes_before = NULL WHERE corpus = of_corpus;
+END;
+
 GRANT SELECT ON corpus_names, corpus_grants TO indexmill_embedding;
 REVOKE ALL ON FUNCTION corpus_key_of(TEXT, TEXT, INTEGER), owner_of_corpus, key_of_corpus, make_corpus, rename_corpus,
-    audit_corpus, grants_follow_alias, share_corpus, unshare_corpus, count_old_corpora FROM PUBLIC;
+    audit_corpus, grants_follow_alias, share_corpus, unshare_corpus, recount_corpus,
+    count_old_corpora FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION corpus_key_of(TEXT, TEXT), corpus_key_of(TEXT, TEXT, INTEGER), key_of_corpus
     TO indexmill_orchestrator, indexmill_embedding;
 GRANT EXECUTE ON FUNCTION count_old_corpora TO indexmill_orchestrator;
-GRANT EXECUTE ON FUNCTION make_corpus, rename_corpus, share_corpus, unshare_corpus TO indexmill_embedding;
+GRANT EXECUTE ON FUNCTION make_corpus, rename_corpus, share_corpus, unshare_corpus, recount_corpus
+    TO indexmill_embedding;

@@ -59,6 +59,7 @@ _MORE_STATUS = {
     "/embedding/corpora/{name}/documents/{document_id}/chunks": ("404", "409"),
     "/embedding/corpora/{name}/rename": ("404", "409"),
     "/embedding/corpora/{name}/documents/{document_id}/content": ("404", "410"),
+    "/embedding/corpora/{name}/verify": ("404",),
     "/embedding/corpora/{name}/grants": ("404",),
     "/embedding/corpora/{name}/share": ("404", "409"),
     "/embedding/corpora/{name}/unshare": ("404",),
@@ -76,7 +77,7 @@ def routers() -> Iterator[APIRouter]:
     yield chunking_routes(nothing, 29)
     yield write_routes(nothing, 1)
     yield read_routes(nothing, nothing, 1)
-    yield corpora_routes(nothing)
+    yield corpora_routes(nothing, nothing)
     yield document_routes(nothing)
     yield corpus_action_routes(nothing)
 

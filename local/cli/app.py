@@ -11,6 +11,7 @@ from local.cli import (
     callers,
     cancel,
     chaos,
+    corpora,
     crawls,
     delete,
     demo,
@@ -98,6 +99,7 @@ app.command("crawl")(crawls.crawl)
 app.command("sitemap")(crawls.sitemap)
 app.add_typer(audit.audit, name="audit")
 app.add_typer(callers.callers, name="callers")
+app.add_typer(corpora.corpora, name="corpora")
 app.add_typer(callers.maintenance, name="maintenance")
 
 

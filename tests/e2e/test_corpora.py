@@ -8,7 +8,7 @@ import pytest
 from indexmill.client import Client
 from indexmill.client.errors import ApiError
 from tests.support import openapi
-from tests.support.stack import RunningStack, index
+from tests.support.stack import RunningStack, index, indexmill
 
 pytestmark = pytest.mark.e2e
 
@@ -82,3 +82,25 @@ def test_a_shared_corpus_is_searched_by_another_caller(stack: RunningStack, clie
         assert other.get(document).status_code == 404
         wrong = other.post(f"{CORPORA}/for-others/share", json={"caller_id": "not an id"})
         assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "body.caller_id")
+
+
+def test_the_command_line_lists_renames_shares_and_verifies(stack: RunningStack, client: Client) -> None:
+    index(client, f"{stack.site}/handbook.html", "by-hand")
+
+    def corpora(*arguments: str) -> str:
+        done = indexmill("corpora", *arguments, "--state", stack.state)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "by-hand" in corpora("list")
+    assert "by-other-hand now" in corpora("rename", "by-hand", "by-other-hand")
+    assert "0" * 16 in corpora("share", "by-other-hand", "0" * 16)
+    assert "no other caller" in corpora("unshare", "by-other-hand", "0" * 16)
+    assert '"grants": []' in corpora("grants", "by-other-hand", "--json")
+    assert "by-other-hand" in corpora("show", "by-other-hand")
+    assert "1 documents, sound" in corpora("verify", "by-other-hand")
+    (report,) = client.verify_corpus("by-other-hand")
+    assert (report.sound, report.documents, report.wrong) == (True, 1, [])
+    wrong = indexmill("corpora", "show", "no-such-corpus", "--state", stack.state)
+    assert wrong.returncode != 0
+    assert "No such corpus" in wrong.stderr

@@ -1,10 +1,10 @@
-"""Corpora in Postgres: lists and figures."""
+"""Corpora in Postgres: lists, figures, verification."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,8 +15,10 @@ from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.corpora import ReadCorpora
 from indexmill.embedding.ports import DocumentVersion, Space
+from indexmill.embedding.verify import VerifyCorpus
 from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.platform.postgres.database import Connection, Database
+from indexmill.platform.time import SystemClock
 from tests.support.index_builders import CALLER, SPACE, target, version
 
 pytestmark = pytest.mark.integration
@@ -32,10 +34,13 @@ class Place:
     isolation: CorpusIsolation = CorpusIsolation.CALLER
     index: PgVectorIndex = field(init=False)
     corpora: ReadCorpora = field(init=False)
+    verify: VerifyCorpus = field(init=False)
 
     def __post_init__(self) -> None:
         self.index = PgVectorIndex(self.database)
-        self.corpora = ReadCorpora(PostgresCorpora(self.database), self.isolation)
+        rows = PostgresCorpora(self.database)
+        self.corpora = ReadCorpora(rows, self.isolation)
+        self.verify = VerifyCorpus(rows, rows, SystemClock(), self.isolation)
 
     def publish(self, texts: Sequence[str], generation: int = 1, **to: str) -> DocumentVersion:
         made = version(texts, generation, to=target(**to))
@@ -159,3 +164,82 @@ def test_what_the_release_before_wrote_is_counted_once_while_others_publish(
     stop.set()
     writer.join(30)
     assert place.figures() == whole
+
+
+@pytest.mark.shows("R120")
+def test_a_sound_corpus_is_verified_in_as_many_requests_as_it_takes(place: Place) -> None:
+    for number in range(12):
+        place.publish(["old words", str(number)], url=f"https://a.example/{number}")
+    place.publish(["other"], corpus="other")
+    place.publish(["old words"], 2, url="https://a.example/1")
+    place.publish([], 2, url="https://a.example/2")
+    whole = place.verify(MINE, "default", None)
+    assert (whole.sound, whole.wrong, whole.next_cursor) == (True, [], None)
+    assert whole.documents == 11
+    compared = {each.name: (each.stored, each.found) for each in whole.figures or ()}
+    assert set(compared) == {"documents", "chunks", "words", "bytes", "postings"}
+    assert all(stored == found > 0 for stored, found in compared.values())
+    assert compared["documents"][0] == 11
+    # Without time for more, each request does one statement's worth.
+    short, cursor, answers = replace(place.verify, page=5, limit_s=0.0), None, []
+    while True:
+        answers.append(short(MINE, "default", cursor))
+        if (cursor := answers[-1].next_cursor) is None:
+            break
+    assert [each.sound for each in answers] == [None, None, True]
+    assert answers[-1] == whole
+    for wrong in ("eA==", "WzEsIDJd", "WzEsIDAsIFsxXSwgIngiXQ=="):
+        with pytest.raises(CallerError) as caught:
+            place.verify(MINE, "default", wrong)
+        assert (caught.value.code, caught.value.field) == ("validation_error", "body.cursor")
+    with pytest.raises(CallerError, match="No such corpus"):
+        place.verify(OTHER, place.get().corpus_id, None)
+
+
+@pytest.mark.shows("R120")
+@pytest.mark.parametrize(
+    ("damage", "figures"),
+    [
+        ("DELETE FROM vectors WHERE chunk = (SELECT min(id) FROM chunks)", set()),
+        (
+            "DELETE FROM chunks WHERE id = (SELECT min(id) FROM chunks)",
+            {"chunks", "words", "bytes", "postings"},
+        ),
+        ("DELETE FROM memberships WHERE ordinal = 1", {"chunks", "words", "bytes", "postings"}),
+        ("UPDATE memberships SET ordinal = 7 WHERE ordinal = 1", set()),
+        ("UPDATE documents SET chunk_count = 3", set()),
+        ("INSERT INTO memberships SELECT document, 99, chunk, 0, 0, 0 FROM memberships LIMIT 1", {"words"}),
+    ],
+)
+def test_damage_is_found_at_its_document(place: Place, damage: str, figures: set[str]) -> None:
+    made = place.publish(["alpha", "beta gamma"])
+    place.rows.execute(damage.encode())
+    found = place.verify(MINE, "default", None)
+    assert [each.document_id for each in found.wrong] == [made.target.document_id]
+    assert (found.sound, found.wrong_documents) == (False, 1)
+    unequal = {each.name for each in found.figures or () if each.stored != each.found}
+    assert unequal >= figures
+
+
+@pytest.mark.shows("R120")
+def test_figures_that_are_off_are_counted_again(place: Place) -> None:
+    place.publish(["alpha", "beta gamma"])
+    place.rows.execute("UPDATE corpus_totals SET documents = documents + 3, bytes = 1")
+    found = place.verify(MINE, "default", None)
+    assert (found.sound, found.wrong) == (False, [])
+    assert {each.name for each in found.figures or () if each.stored != each.found} == {"documents", "bytes"}
+    assert place.figures() == (None, 2, None)
+    place.rows.execute("UPDATE corpus_names SET since = now() - interval '1 day'")
+    assert SweepStore(place.database).count_old_corpora(10, 1000) == 1
+    assert place.figures() == (1, 2, 15)
+    assert place.verify(MINE, "default", None).sound
+
+
+def test_a_publish_meanwhile_is_no_damage(place: Place) -> None:
+    place.publish(["alpha"])
+    short = replace(place.verify, page=1, limit_s=0.0)
+    cursor = short(MINE, "default", None).next_cursor
+    place.publish(["beta"], url="https://a.example/2")
+    place.publish(["gamma", "delta"], 2)
+    found = place.verify(MINE, "default", cursor)
+    assert (found.sound, found.figures, found.wrong, found.next_cursor) == (None, None, [], None)

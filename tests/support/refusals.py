@@ -33,6 +33,7 @@ BODIES: Final[dict[str, Body]] = {
     "/embedding/enqueue": {"texts": ["words"], "url": URL},
     "/embedding/search": {"query": "words"},
     "/embedding/corpora/{name}/rename": {"new_name": "another-name"},
+    "/embedding/corpora/{name}/verify": {"cursor": None},
     "/embedding/corpora/{name}/share": {"caller_id": "0" * 16},
     "/embedding/corpora/{name}/unshare": {"caller_id": "0" * 16},
 }
@@ -44,9 +45,13 @@ UNKNOWN_OBJECTS: Final = {
 """Parameters of paths: sound ones that name nothing."""
 RIVALS: Final = {"urls": "url", "content": "url", "chunks": "texts", "query_embedding": "query"}
 """Of two such members a request has one."""
-MAY_BE_EMPTY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay", "/orchestrator/jobs/retry"))
+MAY_BE_EMPTY: Final = frozenset(
+    ("/orchestrator/jobs/{job_id}/replay", "/orchestrator/jobs/retry", "/embedding/corpora/{name}/verify")
+)
 """Nothing is required of their bodies."""
-MAY_HAVE_NO_BODY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay",))
+MAY_HAVE_NO_BODY: Final = frozenset(
+    ("/orchestrator/jobs/{job_id}/replay", "/embedding/corpora/{name}/verify")
+)
 
 
 def post(caller: httpx.Client, path: str, **request: Any) -> httpx.Response:

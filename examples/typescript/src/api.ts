@@ -558,6 +558,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/embedding/corpora/{name}/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Verify a corpus
+         * @description Compare what search has with the catalogue, and the figures with their sums; changes nothing.
+         */
+        post: operations["verify_corpus_embedding_corpora__name__verify_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/embedding/corpora/{name}/documents": {
         parameters: {
             query?: never;
@@ -936,6 +956,21 @@ export interface components {
             overlap_tokens: number;
         };
         /**
+         * ComparedFigure
+         * @description A figure of a corpus, as it is stored and as its documents add up to.
+         */
+        ComparedFigure: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "documents" | "chunks" | "words" | "bytes" | "postings";
+            /** Stored */
+            stored: number | null;
+            /** Found */
+            found: number;
+        };
+        /**
          * Comparison
          * @description One part of two jobs' results.
          */
@@ -1040,6 +1075,28 @@ export interface components {
             model: string;
             /** Dimension */
             dimension: number;
+        };
+        /**
+         * CorpusReport
+         * @description Findings of a verification so far.
+         */
+        CorpusReport: {
+            /** Corpus Name */
+            corpus_name: string;
+            /** Corpus Id */
+            corpus_id: string;
+            /** Documents */
+            documents: number;
+            /** Wrong */
+            wrong: components["schemas"]["WrongDocument"][];
+            /** Wrong Documents */
+            wrong_documents: number;
+            /** Figures */
+            figures: components["schemas"]["ComparedFigure"][] | null;
+            /** Sound */
+            sound: boolean | null;
+            /** Next Cursor */
+            next_cursor: string | null;
         };
         /**
          * CrawlRequest
@@ -2406,6 +2463,14 @@ export interface components {
             content_type?: string | null;
         };
         /**
+         * VerifyRequest
+         * @description Continuation of a verification.
+         */
+        VerifyRequest: {
+            /** Cursor */
+            cursor?: string | null;
+        };
+        /**
          * Waiting
          * @description Reason for which a pending job waits, or for which a job in flight makes no progress.
          */
@@ -2421,6 +2486,24 @@ export interface components {
             next_eligible_at?: string | null;
             /** Blocked By */
             blocked_by?: string[] | null;
+        };
+        /**
+         * WrongDocument
+         * @description A document that does not have what its catalogue says.
+         */
+        WrongDocument: {
+            /** Document Id */
+            document_id: string;
+            /** Expected */
+            expected: number;
+            /** Chunks */
+            chunks: number;
+            /** Texts */
+            texts: number;
+            /** Vectors */
+            vectors: number;
+            /** Superseded */
+            superseded: number;
         };
         /**
          * EnqueueResponse
@@ -7764,6 +7847,206 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["Corpus"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    verify_corpus_embedding_corpora__name__verify_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "cursor": null
+                 *     }
+                 */
+                "application/json": components["schemas"]["VerifyRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpus_name": "handbooks",
+                     *       "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *       "documents": 214,
+                     *       "wrong": [],
+                     *       "wrong_documents": 0,
+                     *       "figures": [
+                     *         {
+                     *           "name": "documents",
+                     *           "stored": 214,
+                     *           "found": 214
+                     *         },
+                     *         {
+                     *           "name": "chunks",
+                     *           "stored": 3120,
+                     *           "found": 3120
+                     *         }
+                     *       ],
+                     *       "sound": true,
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CorpusReport"];
                 };
             };
             /** @description The request cannot be read. */

@@ -159,6 +159,7 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "GET /embedding/corpora/{name}/documents/{document_id}/content",
         "POST /embedding/corpora/{name}/rename",
         "GET /embedding/corpora/{name}/grants",
+        "POST /embedding/corpora/{name}/verify",
         "POST /embedding/corpora/{name}/share",
         "POST /embedding/corpora/{name}/unshare",
     }

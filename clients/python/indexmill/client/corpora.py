@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from indexmill.client.transport import Transport
 
 if TYPE_CHECKING:
-    from indexmill.contracts.http_corpora import Corpus, CorpusGrants
+    from indexmill.contracts.http_corpora import Corpus, CorpusGrants, CorpusReport
 
 _PAGE: Final = "200"
 
@@ -57,3 +57,14 @@ class Corpora(Transport):
         from indexmill.contracts.http_corpora import CorpusGrants
 
         return self._post(f"/embedding/corpora/{name}/unshare", CorpusGrants, {"caller_id": caller_id})
+
+    def verify_corpus(self, name: str) -> Iterator[CorpusReport]:
+        """Verify a corpus and yield each request's report; the last one has `sound`. Raises ApiError."""
+        from indexmill.contracts.http_corpora import CorpusReport
+
+        cursor: str | None = None
+        while True:
+            report = self._post(f"/embedding/corpora/{name}/verify", CorpusReport, {"cursor": cursor})
+            yield report
+            if (cursor := report.next_cursor) is None:
+                return

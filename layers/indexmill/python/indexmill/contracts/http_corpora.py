@@ -79,3 +79,54 @@ class CorpusGrants(BaseModel):
     corpus_id: str
     grants: list[Grant]
     """Also of ids that no caller has: they look the same."""
+
+
+class VerifyRequest(BaseModel):
+    """Continuation of a verification."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    cursor: Annotated[str | None, Field(max_length=300)] = None
+    """`next_cursor` of the answer before; null begins."""
+
+
+class WrongDocument(BaseModel):
+    """A document that does not have what its catalogue says."""
+
+    document_id: str
+    expected: int
+    """Chunks."""
+    chunks: int
+    texts: int
+    vectors: int
+    """Of its model."""
+    superseded: int
+    """Chunks of other versions, which should be gone."""
+
+
+class ComparedFigure(BaseModel):
+    """A figure of a corpus, as it is stored and as its documents add up to."""
+
+    name: Literal["documents", "chunks", "words", "bytes", "postings"]
+    stored: int | None
+    """Null while what an earlier release wrote is not counted."""
+    found: int
+
+
+class CorpusReport(BaseModel):
+    """Findings of a verification so far."""
+
+    corpus_name: str
+    corpus_id: str
+    documents: int
+    """That were compared, with those of the answers before."""
+    wrong: list[WrongDocument]
+    """Of this answer, the first 100."""
+    wrong_documents: int
+    """Of all answers so far."""
+    figures: list[ComparedFigure] | None
+    """At the end; null when something was published meanwhile, so that they cannot be compared."""
+    sound: bool | None
+    """Whether all is as expected; null before the end, and where the figures cannot be compared."""
+    next_cursor: str | None
+    """To continue; null at the end."""

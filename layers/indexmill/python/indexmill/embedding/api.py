@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from indexmill.contracts.http_corpora import Corpus, CorpusGrants, CorpusList, GrantRequest, RenameRequest
+from indexmill.contracts.http_corpora import (
+    Corpus,
+    CorpusGrants,
+    CorpusList,
+    CorpusReport,
+    GrantRequest,
+    RenameRequest,
+    VerifyRequest,
+)
 from indexmill.contracts.http_documents import ChunkPage, DocumentItem, DocumentList
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
     from indexmill.embedding.search import SearchCorpus
+    from indexmill.embedding.verify import VerifyCorpus
 
 _READ, _WRITE = scoped("embedding:read"), scoped("embedding:write")
 _MAX_BODY: Final = 1024 * 1024
@@ -113,8 +122,8 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
     return router
 
 
-def corpora_routes(read: ReadCorpora) -> APIRouter:
-    """Return the router of corpora over `read`."""
+def corpora_routes(read: ReadCorpora, verify: VerifyCorpus) -> APIRouter:
+    """Return the router of what is read of corpora."""
     router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["corpora"])
 
     @router.get("/corpora", summary="List the corpora that the caller may read", openapi_extra=_READ)
@@ -130,6 +139,11 @@ def corpora_routes(read: ReadCorpora) -> APIRouter:
     async def get_corpus(name: str, ctx: Caller) -> Corpus:
         """Return documents, chunks, bytes, models and age of a corpus, by its name or id; 404 for no such."""
         return read.get(ctx, name)
+
+    @router.post("/corpora/{name}/verify", summary="Verify a corpus", openapi_extra=_READ)
+    async def verify_corpus(name: str, ctx: Caller, body: VerifyRequest | None = None) -> CorpusReport:
+        """Compare what search has with the catalogue, and the figures with their sums; changes nothing."""
+        return await asyncio.to_thread(verify, ctx, name, body.cursor if body else None)
 
     return router
 

@@ -122,15 +122,22 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     from indexmill.embedding.api import corpora_routes, document_routes, read_routes
     from indexmill.embedding.browse import BrowseCorpus
     from indexmill.embedding.corpora import ReadCorpora
+    from indexmill.embedding.verify import VerifyCorpus
     from indexmill.platform.http.app import serve
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     database = _database(settings, settings.database_answer_seconds)
     search = build_search(settings, index=_index(database), observability=observability)
-    corpora = ReadCorpora(PostgresCorpora(database), settings.corpus_isolation)
+    rows = PostgresCorpora(database)
+    corpora = ReadCorpora(rows, settings.corpus_isolation)
+    verify = VerifyCorpus(rows, rows, SystemClock(), settings.corpus_isolation, limit_s / 2)
     browse = BrowseCorpus(PostgresCatalogue(database), settings.corpus_isolation)
-    routers = [read_routes(search, observability, limit_s), corpora_routes(corpora), document_routes(browse)]
+    routers = [
+        read_routes(search, observability, limit_s),
+        corpora_routes(corpora, verify),
+        document_routes(browse),
+    ]
     return serve(routers, settings, observability)
 
 

@@ -21,7 +21,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class PostgresCorpora:
-    """`CorpusRows` over the tables of migration 0037; each call is one statement."""
+    """`CorpusRows` and `Holdings` over the tables of the index; each call is one statement."""
 
     database: Database
 
@@ -53,6 +53,28 @@ class PostgresCorpora:
     def unshare(self, corpus: Named, grantee: str, who: Who) -> bool | None:
         """Let a caller read the owner's corpus no more; None for an unknown corpus."""
         return self._changed("unshare_corpus", corpus, who, grantee=grantee)
+
+    def number(self, corpus: Named) -> int | None:
+        """Return the corpus's number; None for one that is unknown or that the caller may not read."""
+        rows = self._rows("named_corpora", named_values([corpus]))
+        return rows[0]["corpus"] if rows else None
+
+    def figures(self, corpus: int) -> dict[str, Any]:
+        """Return the stored figures by name, and when a publish changed them last."""
+        return self._rows("stored_figures", {"corpus": corpus})[0]
+
+    def documents(self, corpus: int, after: int, limit: int) -> Rows:
+        """Return what there is of the documents behind the row `after`."""
+        return self._rows("held_documents", {"corpus": corpus, "after": after, "limit": limit})
+
+    def postings(self, corpus: int, first: int, behind: int) -> int:
+        """Count the postings of terms from `first` on, in front of `behind`."""
+        rows = self._rows("held_postings", {"corpus": corpus, "first": first, "behind": behind})
+        return int(rows[0]["postings"])
+
+    def recount(self, corpus: int) -> None:
+        """Have documents and bytes counted again, by the sweeper."""
+        self._rows("recount_corpus", {"corpus": corpus})
 
     def _changed(self, statement: str, corpus: Named, who: Who, **values: object) -> bool | None:
         number = self._rows(statement, {**_own(corpus), **values, "who": Jsonb(who)})[0]["corpus"]

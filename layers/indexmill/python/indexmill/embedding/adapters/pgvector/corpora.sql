@@ -1,11 +1,13 @@
 -- Statements of corpora as callers see them.
 
--- Figures of the corpora `n`, each looked up by its number: a few rows of totals, and one probe per embedding space.
+-- Figures of the corpora `n`, each looked up by its number: a few rows of totals, and one probe per embedding space. In
+-- their order the first vector is found by the index, although a planner with statistics may expect one in every row.
 -- fragment: corpus_figures
 SELECT n.name AS corpus_name, 'corpus_' || replace(n.public_id::text, '-', '') AS corpus_id, n.access,
     n.documents_before + t.documents AS documents, t.chunks, n.bytes_before + t.bytes AS bytes,
     ARRAY(SELECT jsonb_build_object('model', s.model, 'dimension', s.dimension) FROM spaces AS s
-          WHERE (SELECT v.space FROM vectors AS v WHERE v.corpus = n.corpus AND v.space = s.id LIMIT 1) IS NOT NULL
+          WHERE (SELECT v.chunk FROM vectors AS v WHERE v.corpus = n.corpus AND v.space = s.id ORDER BY v.chunk LIMIT 1)
+              IS NOT NULL
           ORDER BY s.model, s.dimension) AS models,
     c.created_at, t.indexed_at
 FROM found AS n CROSS JOIN LATERAL (
@@ -71,3 +73,40 @@ SELECT g.given AS caller_id, g.granted_at FROM corpus_names AS n
 LEFT JOIN LATERAL (SELECT given, granted_at FROM corpus_grants WHERE corpus = n.corpus OFFSET 0) AS g ON true
 WHERE n.owner = %(owner)s AND (n.name = %(name)s OR n.public_id = %(public_id)s::uuid)
 ORDER BY g.given
+
+-- Figures as corpus_totals has them.
+-- name: stored_figures
+SELECT (n.documents_before + coalesce(sum(t.documents), 0))::int8 AS documents, coalesce(sum(t.chunks), 0)::int8 AS chunks,
+    coalesce(sum(t.words), 0)::int8 AS words, (n.bytes_before + coalesce(sum(t.bytes), 0))::int8 AS bytes,
+    max(t.indexed_at)::text AS indexed_at
+FROM corpus_names AS n LEFT JOIN corpus_totals AS t ON t.corpus = n.corpus
+WHERE n.corpus = %(corpus)s GROUP BY n.documents_before, n.bytes_before
+
+-- What there is of some documents, each at one moment. Everything is looked up by its key, whatever statistics there are.
+-- name: held_documents
+SELECT d.id AS row_id, d.document_id, d.chunk_count AS expected, (d.published IS NOT NULL AND d.chunk_count > 0) AS published,
+    held.*
+FROM (
+    SELECT id, document_id, chunk_count, published, model, dimension FROM documents
+    WHERE corpus_id = %(corpus)s AND id > %(after)s ORDER BY corpus_id, id LIMIT %(limit)s
+) AS d CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE m.generation = d.published) AS chunks,
+        count(*) FILTER (WHERE m.generation IS DISTINCT FROM d.published) AS superseded,
+        count(DISTINCT m.ordinal) FILTER (WHERE m.generation = d.published AND m.ordinal < d.chunk_count) AS numbered,
+        count(c.id) AS texts, count(e.chunk) AS vectors, coalesce(sum(c.words), 0)::int8 AS words,
+        coalesce(sum(c.terms), 0)::int8 AS terms, coalesce(sum(octet_length(c.text)), 0)::int8 AS bytes
+    FROM memberships AS m LEFT JOIN LATERAL (
+        SELECT id, words, terms, text, corpus FROM chunks WHERE id = m.chunk AND corpus = %(corpus)s OFFSET 0
+    ) AS c ON true LEFT JOIN LATERAL (
+        SELECT chunk FROM spaces AS s JOIN vectors AS v ON v.space = s.id
+        WHERE s.model = d.model AND s.dimension = d.dimension AND v.corpus = c.corpus AND v.chunk = c.id OFFSET 0
+    ) AS e ON true
+    WHERE m.document = d.id
+) AS held
+ORDER BY d.id
+
+-- name: held_postings
+SELECT count(*) AS postings FROM postings WHERE corpus = %(corpus)s AND term >= %(first)s AND term < %(behind)s
+
+-- name: recount_corpus
+SELECT recount_corpus(%(corpus)s)
