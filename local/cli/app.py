@@ -16,6 +16,7 @@ from local.cli import (
     delete,
     demo,
     doctor,
+    documents,
     down,
     events,
     invoke,
@@ -47,6 +48,8 @@ Examples:
   indexmill crawl https://example.com/    index a page and those that it leads to
 
   indexmill search "opening hours"        search what was indexed
+
+  indexmill documents list                list what was indexed
 
   indexmill jobs --status failed          list jobs
 
@@ -98,6 +101,7 @@ for command in (limits, doctor, demo, chaos, release):
 app.command("crawl")(crawls.crawl)
 app.command("sitemap")(crawls.sitemap)
 app.add_typer(audit.audit, name="audit")
+app.add_typer(documents.documents, name="documents")
 app.add_typer(callers.callers, name="callers")
 app.add_typer(corpora.corpora, name="corpora")
 app.add_typer(callers.maintenance, name="maintenance")

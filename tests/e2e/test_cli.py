@@ -97,6 +97,35 @@ def test_a_page_is_submitted_and_found(stack: RunningStack) -> None:
     assert re.search(rf"of {CORPUS}, generation \d+, .*, indexed 0:\d\d:\d\d ago", shown.stdout)
 
 
+def test_documents_are_listed_and_read(stack: RunningStack, tmp_path: Path) -> None:
+    corpus, file = f"documents-{uuid.uuid4().hex[:6]}", tmp_path / "ferry.pdf"
+    file.write_bytes(pdf("The ferry leaves at dawn.", "It returns at dusk."))
+    text = tmp_path / "owls.md"
+    text.write_text("# Owls\n\nOwls hunt at night.\n")
+    assert on(stack, "submit", str(file), str(text), "--corpus", corpus).returncode == 0
+    shown = on(stack, "documents", "list", "--corpus", corpus)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "ferry.pdf" in shown.stdout
+    listed = json.loads(on(stack, "documents", "list", "--corpus", corpus, "--json").stdout)
+    assert [each["url"].rpartition("/")[2] for each in listed] == ["upload:ferry.pdf", "upload:owls.md"]
+    only = on(stack, "documents", "list", "--corpus", corpus, "--content-type", "application/pdf", "--json")
+    assert json.loads(only.stdout) == listed[:1]
+    assert "no documents" in on(stack, "documents", "list", "--corpus", corpus, "--stale").stdout
+    first = on(stack, "documents", "list", "--corpus", corpus, "--limit", "1")
+    assert "there are more" in first.stderr
+    ferry, owls = (each["document_id"] for each in listed)
+    content = on(stack, "documents", "content", ferry, "--corpus", corpus).stdout
+    assert content == "The ferry leaves at dawn.\n\nIt returns at dusk."
+    chunks = json.loads(on(stack, "documents", "chunks", ferry, "--corpus", corpus, "--json").stdout)
+    assert [content[each["start"] : each["end"]] for each in chunks] == [each["text"] for each in chunks]
+    assert chunks[0]["page"] == 1
+    assert "Owls hunt at night" in on(stack, "documents", "chunks", owls, "--corpus", corpus).stdout
+    one = json.loads(on(stack, "documents", "show", owls, "--corpus", corpus).stdout)
+    assert one == listed[1]
+    unknown = on(stack, "documents", "show", "0" * 64, "--corpus", corpus)
+    assert (unknown.returncode, "not_found" in unknown.stderr) == (1, True)
+
+
 def test_a_page_that_fails_is_listed_and_fails_the_command(stack: RunningStack) -> None:
     shown = on(stack, "submit", f"{stack.site}/lost.html", "--corpus", CORPUS)
     assert shown.returncode == 1

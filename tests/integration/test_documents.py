@@ -2,90 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from typing import Any, cast
 
 import psycopg
 import pytest
 
-from indexmill.chunking.split import split
-from indexmill.contracts.content import ChunkSettings, PageFacts, SourceText, chunk_ids
+from indexmill.contracts.content import PageFacts, chunk_ids
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.contracts.messages import Target
 from indexmill.embedding.adapters.pgvector.catalogue import PostgresCatalogue
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.api import document_routes
-from indexmill.embedding.browse import BrowseCorpus, DocumentFilter, behind
-from indexmill.embedding.ports import DocumentVersion
-from indexmill.platform.http.app import Handler, create_app, lambda_handler
-from indexmill.platform.observability import Observability
+from indexmill.embedding.browse import DocumentFilter, behind
 from indexmill.platform.postgres.database import Database
-from tests.support.events import FakeContext, api_event, caller_claims
-from tests.support.index_builders import CALLER, target, vector_of, version
-from tests.twins.tokenizer import WordTokenizer
+from tests.support.browsing import IN_ORDER, OTHER, Browsing, browsing_over, handler_of
+from tests.support.index_builders import CALLER, target, version
 
 pytestmark = [pytest.mark.integration, pytest.mark.shows("R266")]
-
-OTHER = "fedcba9876543210"
-URLS = [f"https://a.example/{name}" for name in ("b", "a", "a/1", "a/2", "Ä", "ab", "upper/A", "upper/a")]
-IN_ORDER = sorted([*URLS, "upload:report.pdf"])
-
-
-@dataclass
-class Browsing:
-    """The routes over an index."""
-
-    url: str
-    index: PgVectorIndex
-    handler: Handler
-
-    def get(self, path: str, caller: str = CALLER, **query: str | int) -> tuple[int, dict[str, Any]]:
-        """Return status and body of the answer to a caller."""
-        text = {name: str(value) for name, value in query.items()}
-        event = api_event(
-            "GET", f"/embedding/corpora/{path}", query=text or None, caller=caller_claims(caller)
-        )
-        answer = self.handler(event, FakeContext())
-        return answer["statusCode"], json.loads(answer["body"])
-
-    def urls(self, **query: str | int) -> list[str]:
-        """Return the URLs of all pages of the list."""
-        found: list[str] = []
-        while True:
-            status, page = self.get("default/documents", **query)
-            assert status == 200, page
-            assert page["count"] == len(page["documents"]) <= int(query.get("limit", 50))
-            found += [each["url"] for each in page["documents"]]
-            if page["next_cursor"] is None:
-                return found
-            query["cursor"] = page["next_cursor"]
-
-    def change(self, statement: str, *values: object) -> None:
-        """Change rows beside the service."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(statement.encode(), values)
-
-
-def handler_of(database: Database, isolation: CorpusIsolation) -> Handler:
-    observability = Observability("test", level="CRITICAL")
-    browse = BrowseCorpus(PostgresCatalogue(database), isolation)
-    return lambda_handler(create_app([document_routes(browse)], observability), observability)
 
 
 @pytest.fixture
 def browsing(database_url: str) -> Iterator[Browsing]:
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    database = Database(database_url)
-    index = PgVectorIndex(database)
-    index.publish([version(["alpha", "beta"], to=target(url)) for url in IN_ORDER])
-    yield Browsing(database_url, index, handler_of(database, CorpusIsolation.CALLER))
-    database.close()
-    asyncio.set_event_loop(None)
-    loop.close()
+    with browsing_over(database_url) as made:
+        yield made
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 9, 50])
@@ -227,132 +168,35 @@ def test_a_wrong_parameter_is_named(browsing: Browsing, query: dict[str, str | i
     assert (status, answer["error"]["code"]) == (422, "corpus_name_invalid")
 
 
-TEXT = "# Owls\n\nOwls hunt at night.\n\n## Bats 🦇\n\nBäts sleep by day.  \n\n\n" + "Words. " * 300
-
-
-def split_version(
-    text: str, generation: int = 1, *, keeps: bool = True, to: Target | None = None
-) -> DocumentVersion:
-    """Return the version that the chunker and the worker make of a text."""
-    chunks = split(text, "Animals", ChunkSettings(max_tokens=64, overlap_tokens=16), WordTokenizer())
-    made = version([chunk.text for chunk in chunks], generation, to=to)
-    ids = chunk_ids(made.target.document_id, chunks)
-    vectors = {chunk_id: vector_of(chunk_id) for chunk_id in ids}
-    source = SourceText.of(text, chunks) if keeps else None
-    return replace(made, chunks=chunks, chunk_ids=ids, vectors=vectors, source=source)
-
-
-Read = Callable[..., tuple[int, dict[str, str], str]]
-
-
-@pytest.fixture
-def read(browsing: Browsing) -> Read:
-    """Return a function that reads the content of the first document: status, headers, body."""
-
-    def content(**query: int | str) -> tuple[int, dict[str, str], str]:
-        path = f"/embedding/corpora/default/documents/{target(IN_ORDER[0]).document_id}/content"
-        text = {name: str(value) for name, value in query.items()} or None
-        answer = browsing.handler(
-            api_event("GET", path, query=text, caller=caller_claims(CALLER)), FakeContext()
-        )
-        return answer["statusCode"], answer["headers"], answer["body"]
-
-    return content
-
-
-def test_the_content_is_the_text_that_the_chunks_were_cut_from(browsing: Browsing, read: Read) -> None:
-    made = split_version(TEXT, 2, to=target(IN_ORDER[0]))
-    browsing.index.publish([made])
-    status, headers, text = read()
-    assert (status, text) == (200, TEXT)
-    assert headers["content-type"] == "text/markdown; charset=utf-8"
-    assert headers["x-text-length"] == str(len(TEXT))
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["content-disposition"].startswith("attachment")
-    _, page = browsing.get(f"default/documents/{made.target.document_id}/chunks", limit=200)
-    assert len(page["chunks"]) > 5
-    for chunk in page["chunks"]:
-        assert text[chunk["start"] : chunk["end"]] == chunk["text"]
-        assert read(start=chunk["start"], end=chunk["end"])[2] == chunk["text"]
-    assert browsing.get(f"default/documents/{made.target.document_id}")[1]["text_length"] == len(TEXT)
-
-
-def test_a_part_of_the_content_is_counted_in_characters(browsing: Browsing, read: Read) -> None:
-    browsing.index.publish([split_version(TEXT, 2, to=target(IN_ORDER[0]))])
-    parts = [read(start=at, end=at + 97) for at in range(0, len(TEXT), 97)]
-    assert "".join(text for _, _, text in parts) == TEXT
-    assert read(start=len(TEXT))[::2] == (200, "")
-    assert read(start=3, end=3)[::2] == (200, "")
-    assert read(end=10**8)[2] == TEXT
-    for query, field in (
-        ({"start": len(TEXT) + 1}, "query.start"),
-        ({"start": 4, "end": 3}, "query.end"),
-        ({"start": -1}, "query.start"),
-        ({"end": "1_0"}, "query.end"),
-    ):
-        status, _, body = read(**query)
-        assert (status, json.loads(body)["error"]["field"]) == (422, field)
-
-
-def test_a_text_that_is_not_kept_is_never_another_ones(browsing: Browsing, read: Read) -> None:
-    """A worker of the release before publishes chunks alone and leaves the columns of an earlier version."""
-    first = target(IN_ORDER[0])
-    browsing.index.publish([split_version(TEXT, 2, to=first)])
-    browsing.change("UPDATE documents SET published = 3 WHERE document_id = %s", first.document_id)
-    browsing.change("UPDATE memberships SET generation = 3 WHERE generation = 2")
-    expired = read()
-    assert (expired[0], json.loads(expired[2])["error"]["code"]) == (410, "content_expired")
-    assert browsing.get(f"default/documents/{first.document_id}")[1]["text_length"] is None
-    browsing.index.publish([split_version(TEXT, 4, keeps=False, to=first)])
-    assert read()[0] == 410
-    browsing.index.publish([split_version(TEXT, 5, to=first)])
-    assert read()[::2] == (200, TEXT)
-    # Rows that do not fit each other are no text either.
-    browsing.change("UPDATE chunks SET text = reverse(text) WHERE text LIKE '%%Owls%%'")
-    assert read()[0] == 410
-
-
-def test_a_text_that_no_answer_holds_is_read_by_parts(browsing: Browsing, read: Read) -> None:
-    # A line end is two bytes of the JSON that Lambda counts.
-    text = "Wörter." + "\n" * 3_200_000
-    made = version(["Wörter."], 2, to=target(IN_ORDER[0]))
-    browsing.index.publish([replace(made, source=SourceText.of(text, made.chunks))])
-    status, _, body = read()
-    error = json.loads(body)["error"]
-    assert (status, error["code"]) == (413, "response_too_large")
-    assert "start and end" in error["hint"]
-    parts = [read(start=at, end=at + 1_000_000) for at in range(0, len(text), 1_000_000)]
-    assert {part[0] for part in parts} == {200}
-    assert "".join(part[2] for part in parts) == text
-
-
-def test_a_chunk_names_its_page_of_a_pdf(browsing: Browsing) -> None:
-    made = split_version(TEXT, 2, to=target(IN_ORDER[0]))
-    starts = [0, 0, TEXT.index("## Bats"), len(TEXT) - 200]
-    browsing.index.publish([replace(made, page=PageFacts(page_starts=starts))])
-    path = f"default/documents/{made.target.document_id}/chunks"
-    chunks = browsing.get(path, limit=200)[1]["chunks"]
-    assert [each["page"] for each in chunks] == [
-        sum(start <= each["start"] for start in starts) for each in chunks
-    ]
-    assert {2, 3, 4} <= {each["page"] for each in chunks}
-    hits = browsing.index.hits([made.target.corpus_key], made.chunk_ids)
-    assert {hit.chunk_id: hit.page for hit in hits.values()} == {
-        each["chunk_id"]: each["page"] for each in chunks
-    }
-    browsing.index.publish([split_version(TEXT, 3, to=target(IN_ORDER[0]))])
-    assert {each["page"] for each in browsing.get(path)[1]["chunks"]} == {None}
-
-
 def test_documents_are_filtered_by_their_type_and_show_their_facts(browsing: Browsing) -> None:
     page = PageFacts(content_type="application/pdf", language="de")
     made = replace(version(["gamma"], 2, to=target(IN_ORDER[3])), page=page, metadata={"team": "a"})
     browsing.index.publish([made])
     assert browsing.urls(content_type="application/pdf") == [IN_ORDER[3]]
+    assert browsing.urls(content_type="application/pdf", stale="false") == [IN_ORDER[3]]
+    assert browsing.urls(content_type="application/pdf", stale="true") == []
     assert browsing.urls(content_type="text/x-none") == []
     shown = browsing.get(f"default/documents/{made.target.document_id}")[1]
     facts = {name: shown[name] for name in ("content_type", "language", "metadata")}
     assert facts == {"content_type": "application/pdf", "language": "de", "metadata": {"team": "a"}}
+
+
+def test_publishing_a_new_document_changes_no_index_again(database_url: str) -> None:
+    """Its row has what indexes are of from the start: the update that makes it visible is heap-only (HOT)."""
+    page = PageFacts(content_type="application/pdf")
+    with closing(Database(database_url)) as database:
+        made = [replace(version(["alpha"], to=target(url)), page=page) for url in IN_ORDER]
+        before = _updates(database)
+        PgVectorIndex(database).publish(made)
+        after = _updates(database)
+    assert [late - early for early, late in zip(before, after, strict=True)] == [len(IN_ORDER)] * 2
+
+
+def _updates(database: Database) -> tuple[int, ...]:
+    """Return how many rows were updated so far, and how many of them heap-only."""
+    database.connection().execute("SELECT pg_stat_force_next_flush()")
+    counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'documents'"
+    return database.connection().execute(counts).fetchall()[0]
 
 
 class _Session:
@@ -369,9 +213,9 @@ READ = """
 SELECT coalesce(idx_tup_fetch, 0) + seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'documents'
 """
 MANY = """
-INSERT INTO documents (document_id, corpus_id, url, published, chunk_count, stale_since)
+INSERT INTO documents (document_id, corpus_id, url, published, chunk_count, stale_since, content_type)
 SELECT md5(n::text), corpus_id, 'https://m.example/' || lpad(n::text, 5, '0'), 1, 1,
-    CASE WHEN n %% 10 = 0 THEN now() END
+    CASE WHEN n %% 10 = 0 THEN now() END, CASE WHEN n %% 10 = 1 THEN 'application/pdf' ELSE 'text/html' END
 FROM generate_series(1, %s) AS n, (SELECT DISTINCT corpus_id FROM documents) AS one
 """
 PAGES = {
@@ -379,6 +223,7 @@ PAGES = {
     "middle": DocumentFilter(51, after=("https://m.example/01999", 0)),
     "prefix": DocumentFilter(51, after=("https://m.example/02", -1), below=behind("https://m.example/02")),
     "stale": DocumentFilter(51, True, after=("https://m.example/01999", 0)),
+    "of a type": DocumentFilter(51, content_type="application/pdf"),
 }
 
 

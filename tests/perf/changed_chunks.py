@@ -27,7 +27,7 @@ READ = """
 import json, sys
 from pathlib import Path
 from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer
-from indexmill.chunking.split import split
+from indexmill.chunking.worker import split
 from indexmill.contracts.content import ChunkSettings
 from indexmill.scraper.extract.content import Kind, RawContent, extract
 tokenizer = ModelTokenizer(sys.argv[1])

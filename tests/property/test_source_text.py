@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.chunking.split import split
+from indexmill.chunking.worker import split
 from indexmill.contracts.content import Chunk, ChunkSettings, SourceText
 from tests.twins.tokenizer import WordTokenizer
 

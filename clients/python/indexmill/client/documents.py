@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from indexmill.client.errors import ApiError
 from indexmill.client.transport import Transport
 
 if TYPE_CHECKING:
@@ -73,8 +74,15 @@ class Documents(Transport):
         parts: list[str] = []
         start, tag = 0, ""
         while True:
-            part = self._send("GET", path, params={"start": str(start), "end": str(start + _PART)})
-            if parts and part.headers["ETag"] != tag:
+            try:
+                part = self._send("GET", path, params={"start": str(start), "end": str(start + _PART)})
+                replaced = bool(parts) and part.headers["ETag"] != tag
+            except ApiError as error:
+                # The newer version may be shorter than what there is of the older one.
+                if not parts or error.code != "validation_error":
+                    raise
+                replaced = True
+            if replaced:
                 parts, start = [], 0
                 continue
             tag = part.headers["ETag"]

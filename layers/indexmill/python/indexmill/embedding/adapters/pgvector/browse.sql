@@ -10,7 +10,7 @@ d.document_id, d.url, d.title, d.chunk_count, d.content_sha256, d.published AS g
 -- fragment: listed
 d.corpus_id = %(corpus)s AND (d.url COLLATE "C", d.id) > (%(after_url)s COLLATE "C", %(after_id)s)
     AND d.url COLLATE "C" < %(below)s AND d.published IS NOT NULL AND d.chunk_count > 0
-    AND (%(content_type)s::text IS NULL OR d.content_type = %(content_type)s)
+    AND (NOT %(fresh)s OR d.stale_since IS NULL)
 
 -- fragment: in_order
 ORDER BY d.corpus_id, d.url COLLATE "C", d.id LIMIT %(limit)s
@@ -20,11 +20,14 @@ SELECT d.id AS row_id, {{document_columns}} FROM documents AS d WHERE {{listed}}
 
 -- name: list_stale_documents
 SELECT d.id AS row_id, {{document_columns}} FROM documents AS d
-WHERE {{listed}} AND d.stale_since IS NOT NULL {{in_order}}
+WHERE {{listed}} AND d.stale_since IS NOT NULL
+    AND (%(content_type)s::text IS NULL OR d.content_type = %(content_type)s)
+{{in_order}}
 
--- name: list_other_documents
+-- name: list_typed_documents
 SELECT d.id AS row_id, {{document_columns}} FROM documents AS d
-WHERE {{listed}} AND d.stale_since IS NULL {{in_order}}
+WHERE {{listed}} AND d.content_type = %(content_type)s
+ORDER BY d.corpus_id, d.content_type, d.url COLLATE "C", d.id LIMIT %(limit)s
 
 -- name: find_document
 SELECT {{document_columns}} FROM documents AS d

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from psycopg.rows import dict_row
 
@@ -13,9 +13,6 @@ from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.browse import ChunksRead, DocumentFilter, Place, TextRead
 from indexmill.embedding.ports import Named
 from indexmill.platform.postgres.database import Connection, Database
-
-_LISTS: Final = {None: "list_documents", True: "list_stale_documents", False: "list_other_documents"}
-"""Statement for each filter by `stale`: that of stale documents has an index of its own."""
 
 
 class PostgresCatalogue:
@@ -38,9 +35,15 @@ class PostgresCatalogue:
             "after_id": wanted.after[1],
             "below": wanted.below,
             "content_type": wanted.content_type,
+            "fresh": wanted.stale is False,
             "limit": wanted.limit,
         }
-        rows = self._rows(_LISTS[wanted.stale], values)
+        # One for each index.
+        if wanted.stale:
+            name = "list_stale_documents"
+        else:
+            name = "list_documents" if wanted.content_type is None else "list_typed_documents"
+        rows = self._rows(name, values)
         return [((row["url"], row.pop("row_id")), DocumentItem(**row)) for row in rows]
 
     def document(self, corpus: int, document_id: str) -> DocumentItem | None:

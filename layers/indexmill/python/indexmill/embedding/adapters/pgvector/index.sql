@@ -32,10 +32,11 @@ SELECT caller_id, corpus_name, corpus_key, document_id, url, status, attempt, ge
 
 -- A generation that a restore lost, or that was deleted, is left out: its document is neither made nor locked.
 -- name: claim_documents
-INSERT INTO documents (document_id, corpus_id, url)
-SELECT document_id, corpus_id, url
-FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[], %(generations)s::int8[], %(keys)s::text[])
-    AS claimed (document_id, corpus_id, url, generation, corpus_key)
+INSERT INTO documents (document_id, corpus_id, url, content_type)
+SELECT document_id, corpus_id, url, content_type
+FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[], %(generations)s::int8[], %(keys)s::text[],
+            %(types)s::text[])
+    AS claimed (document_id, corpus_id, url, generation, corpus_key, content_type)
 WHERE NOT EXISTS (
     SELECT FROM lost_generations AS lost
     WHERE claimed.generation > lost.after AND claimed.generation <= lost.upto)

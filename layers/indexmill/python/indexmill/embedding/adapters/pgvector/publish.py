@@ -265,11 +265,11 @@ def _claim(
     connection: Connection, versions: Sequence[DocumentVersion], numbers: Numbers
 ) -> tuple[dict[str, int], list[Plan]]:
     """Lock the documents; return what is published so far, and a plan for each version that may go ahead."""
-    ids = [version.target.document_id for version in versions]
-    keys = [version.target.corpus_key for version in versions]
-    urls = [storable(version.target.url) for version in versions]
-    values = {"ids": ids, "urls": urls, "generations": [version.generation for version in versions]}
-    values |= {"keys": keys, "corpora": [numbers.corpora[key] for key in keys]}
+    ids, keys = [v.target.document_id for v in versions], [v.target.corpus_key for v in versions]
+    urls, types = [storable(v.target.url) for v in versions], [v.page.content_type for v in versions]
+    values: dict[str, object] = {"ids": ids, "keys": keys, "urls": urls, "types": types}
+    values["corpora"] = [numbers.corpora[key] for key in keys]
+    values["generations"] = [version.generation for version in versions]
     rows = connection.cursor(row_factory=class_row(_Claimed)).execute(SQL["claim_documents"], values)
     state = {each.document_id: each for each in rows.fetchall()}
     published = {key: each.published for key, each in state.items() if each.published is not None}
