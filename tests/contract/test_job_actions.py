@@ -10,12 +10,13 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_actions import ReplayRequest, RetryRequest
-from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.job import Job
+from indexmill.contracts.identity import CallerContext, MissingScope
+from indexmill.contracts.job import Job, SubmitRequest
 from indexmill.contracts.messages import ChunkTask, ScrapeTask, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.store.results import Verdict
+from indexmill.orchestrator.submission.submit import owner_of
 from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 from tests.twins.clock import FrozenClock
@@ -243,13 +244,25 @@ def test_the_same_retry_whose_answer_was_lost_is_the_same_retry(jobs: Jobs) -> N
 def test_a_job_that_deletes_is_retried_and_replayed_by_a_key_that_may_delete(database_url: str) -> None:
     with postgres_jobs(database_url) as jobs:
         job_id = jobs.submit(new_job(job_type="delete"))
-        cancel(jobs, job_id)
+        jobs.apply(failed(job_id))
         may_not = replace(CALLER, scopes=("orchestrator:write", "embedding:write"))
         retries, replays = RetryJobs(jobs.store, Sent()), ReplayJobs(jobs.store, Sent())
         assert refusal(retries.one, may_not, job_id) == "insufficient_scope"
         assert refusal(replays.replay, may_not, job_id, ReplayRequest(), "") == "insufficient_scope"
-        (skipped,) = retries.every(may_not, RetryRequest()).skipped
+        (skipped,) = retries.every(may_not, RetryRequest(include_permanent=True)).skipped
         assert (skipped.job_id, "embedding:delete" in skipped.reason) == (job_id, True)
         assert jobs.job(job_id).status == "failed"
         may = replace(CALLER, scopes=("orchestrator:write", "embedding:delete"))
         assert retries.one(may, job_id).attempt == 2
+
+
+@pytest.mark.shows("P080")
+def test_what_is_done_for_another_caller_is_bound_by_the_list_of_the_internal_key() -> None:
+    request = SubmitRequest(url="https://example.com/a", on_behalf_of="somebody-else")
+    owner = owner_of(replace(CALLER, internal=True, scopes=("orchestrator:write",)), request)
+    assert (owner.caller_id, owner.internal) == ("somebody-else", False)
+    owner.require("orchestrator:write")
+    with pytest.raises(MissingScope):
+        owner.require_values({"job_type": "delete"})
+    # An internal key without a list passes none on.
+    owner_of(replace(CALLER, internal=True), request).require_values({"job_type": "delete"})
