@@ -186,7 +186,7 @@ SELECT encode(c.chunk_id, 'hex') AS chunk_id FROM chunks AS c
 JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %(space)s AND e.chunk = c.id
 WHERE c.chunk_id = ANY(%(chunk_ids)s)
 
--- Vectors of chunks with the same text, in documents that nobody but their caller submitted. Each row is looked up by its
+-- Vectors of chunks with the same text, in documents that no caller but theirs submitted. Each row is looked up by its
 -- key, as in `hits`; of a text that many chunks have the first sixteen are looked at.
 -- name: vectors_of_texts
 SELECT q.at, found.context, found.text, found.vector
