@@ -181,6 +181,10 @@ class DeletionHarness(OrchestratorHarness):
             verified(json.dumps(envelope).encode(), self.aws.public_key())
         )
 
+    def next_generation(self) -> int:
+        """Return a number that the Orchestrator issues now."""
+        return self.store.read(lambda tx: tx.next_generation())
+
     def found(self, words: str, corpus_key: str) -> list[str]:
         """Return the URLs that search finds by words."""
         query = SearchQuery([corpus_key], self.embedder.space, words, None)

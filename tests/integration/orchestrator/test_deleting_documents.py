@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.contracts.job import SubmitRequest
+from indexmill.contracts.messages import EmbedTask, Target, read
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
+from indexmill.embedding.worker import EmbedBatch
+from indexmill.orchestrator.store.sweep import SweepStore
+from indexmill.platform.consumer.deliveries import Delivery
+from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
 from tests.support.deletions import Aws, DeletionHarness
 from tests.support.jobs import CALLER
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.clock import FrozenClock
+from tests.twins.embedder import HashEmbedder
+from tests.twins.queues import InMemoryQueue
+from tests.twins.vector_cache import InMemoryVectorCache
 
 pytestmark = pytest.mark.integration
 
 KEY = corpus_key(CALLER.caller_id, "docs")
 ONE, OTHER = "https://site.example/one", "https://site.example/other"
 CANARY = "xylophonist"
+_TURNS = 6
 _numbers = itertools.count(1)
 
 
@@ -146,6 +160,92 @@ def test_a_part_that_is_delivered_twice_counts_once(world: DeletionHarness) -> N
     world.deliver(*second, *first)
     world.report_deletions()
     assert world.report(job_id).removed["chunks"].before == 1
+
+
+def test_a_deletion_that_waits_for_its_report_is_neither_lost_nor_stuck(world: DeletionHarness) -> None:
+    """Also when nothing can be signed for an hour: what a sweeper has a message of, it sends again."""
+    index(world, ONE)
+    job_id = world.delete(url=ONE).job_id
+    sweep = SweepStore(world.database)
+    world.embed.bodies.clear()
+    hour = "interval '1 hour'"
+    ages = (
+        f"UPDATE outbox SET sent_at = now() - {hour}, created_at = now() - {hour} WHERE job_id = '{job_id}'"
+    )
+    for statement in (ages, f"UPDATE jobs SET updated_at = now() - {hour} WHERE id = '{job_id}'"):
+        world.database.connection().execute(statement.encode())
+    assert sweep.count_unaccounted(sweep.now()) == {"embedding": 1}
+    assert [each.job_id for each in sweep.stuck(["embedding"], ["embedding"], 10)] == [job_id]
+    (payload,) = world.rows("SELECT payload FROM outbox WHERE job_id = %s", job_id)
+    world.deliver(*world.embedded(payload))
+    late = (
+        f"UPDATE jobs SET updated_at = now() - {hour}, next_retry_at = now() - {hour} WHERE id = '{job_id}'"
+    )
+    world.database.connection().execute(late.encode())
+    assert sweep.count_unaccounted(sweep.now()) == {}
+    assert sweep.stuck(["embedding"], ["embedding"], 10) == []
+    world.report_deletions()
+    assert world.status(job_id) == "done"
+
+
+def test_of_a_publish_and_a_deletion_at_the_same_time_nothing_of_before_stays(
+    world: DeletionHarness, database_url: str
+) -> None:
+    """Four workers publish with generations that were issued before, some of documents without a row."""
+    addresses = [f"https://site.example/{at}" for at in range(4)]
+    for turn in range(_TURNS):
+        index(world, *addresses[:2])
+        key = world.store.read(lambda tx: tx.key_of_corpus(CALLER.caller_id, "docs"))
+        tasks = [
+            read(EmbedTask, row[0]).model_copy(update={"generation": world.next_generation()})
+            for row in world.rows("SELECT payload FROM outbox WHERE stage = 'embedding'")
+        ]
+        known = [task.model_copy(update={"job_id": None, "erases": None}) for task in tasks if task.chunks]
+        new = [
+            task.model_copy(update={"target": target(key, url), "generation": world.next_generation()})
+            for task, url in zip(known, addresses[2:], strict=False)
+        ]
+        begin = threading.Barrier(5)
+        with ThreadPoolExecutor(4) as pool:
+            published = [pool.submit(publish, database_url, begin, task) for task in (*known[:2], *new)]
+            begin.wait()
+            deleted = world.delete(url=addresses[turn % 2]).job_id
+            for each in published:
+                each.result()
+        world.run()
+        (fence,) = world.rows("SELECT generation FROM deletions WHERE job_id = %s", deleted)
+        left = world.rows(
+            "SELECT FROM documents WHERE url = %s AND published <= %s", addresses[turn % 2], *fence
+        )
+        assert left == []
+        assert not world.rows("SELECT FROM chunks WHERE document NOT IN (SELECT id FROM documents)")
+        confirm = world.preview(everything=True).confirm
+        world.delete(everything=True, confirm=confirm)
+        world.run()
+        assert world.rows("SELECT FROM documents") == world.rows("SELECT FROM postings") == []
+
+
+def target(key: str, url: str) -> Target:
+    caller = CALLER.caller_id
+    return Target(
+        caller_id=caller, corpus_name="docs", corpus_key=key, document_id=document_id(key, url), url=url
+    )
+
+
+def publish(url: str, begin: threading.Barrier, task: EmbedTask) -> None:
+    """Publish as an embed worker of its own does."""
+    database = Database(url)
+    worker = EmbedBatch(
+        PgVectorIndex(database),
+        HashEmbedder(),
+        InMemoryBlobs(),
+        InMemoryQueue(),
+        InMemoryVectorCache(),
+        FrozenClock(),
+    )
+    begin.wait()
+    worker([Delivery(task, 1, 1e9)])
+    database.close()
 
 
 @pytest.mark.shows("S1")

@@ -9,6 +9,12 @@ SELECT now() AS at
 -- fragment: since_ever
 >= '-infinity'::timestamptz
 
+-- A deletion whose rows are gone has no message any more: the sweeper itself ends it.
+-- fragment: awaits_report
+(job_type = 'delete' AND EXISTS (
+    SELECT FROM deletions WHERE deletions.job_id = jobs.id AND erased_at IS NOT NULL OFFSET 0
+))
+
 -- name: count_unaccounted
 SELECT status AS stage, count(*) AS count FROM jobs
 WHERE status = ANY(%(stages)s) AND NOT EXISTS (
@@ -16,9 +22,7 @@ WHERE status = ANY(%(stages)s) AND NOT EXISTS (
     WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
         AND o.parked_at IS NULL AND (o.sent_at IS NULL OR o.sent_at > %(before)s)
     OFFSET 0
-) AND NOT (job_type = 'delete' AND EXISTS (
-    SELECT FROM deletions WHERE deletions.job_id = jobs.id AND erased_at IS NOT NULL OFFSET 0
-))
+) AND NOT {{awaits_report}}
 GROUP BY status
 
 -- name: last_counts
@@ -101,7 +105,7 @@ SELECT {{stale_columns}}
 FROM jobs {{newest_message}}
 LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
 WHERE jobs.status NOT IN ('done', 'failed') AND jobs.updated_at < now() - interval '30 minutes'
-    AND jobs.status <> 'pending' AND jobs.status = ANY(%(stages)s)
+    AND jobs.status <> 'pending' AND jobs.status = ANY(%(stages)s) AND NOT {{awaits_report}}
     AND (kept.id IS NULL OR kept.sent_at IS NOT NULL OR kept.parked_at IS NOT NULL)
     AND (jobs.next_retry_at IS NULL OR jobs.next_retry_at < now() - interval '30 minutes')
     AND (jobs.status = ANY(%(empty)s) OR kept.id IS NULL OR kept.parked_at IS NOT NULL

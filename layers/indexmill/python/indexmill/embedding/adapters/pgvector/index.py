@@ -198,15 +198,13 @@ class Names(Numbers):
         """
         if len(self.corpora) > _REMEMBERED:
             self.corpora.clear()
-        targets = sorted(versions, key=lambda version: version.generation)
-        unknown = {each.target.corpus_key: each for each in targets}
-        unknown = {key: each for key, each in unknown.items() if key not in self.corpora}
+        targets = [version.target for version in versions]
+        unknown = {target.corpus_key: target for target in targets if target.corpus_key not in self.corpora}
         if unknown:
             columns = {
                 "keys": list(unknown),
-                "callers": [each.target.caller_id for each in unknown.values()],
-                "names": [each.target.corpus_name for each in unknown.values()],
-                "generations": [each.generation for each in unknown.values()],
+                "callers": [target.caller_id for target in unknown.values()],
+                "names": [target.corpus_name for target in unknown.values()],
             }
             connection.execute(SQL["add_corpora"], columns)
             self.find_corpora(connection, unknown)

@@ -3,10 +3,10 @@
 -- name: add_corpora
 INSERT INTO corpora (corpus_key, caller_id, name)
 SELECT corpus_key, caller_id, name
-FROM unnest(%(keys)s::text[], %(callers)s::text[], %(names)s::text[], %(generations)s::int8[])
-    AS added (corpus_key, caller_id, name, generation)
+FROM unnest(%(keys)s::text[], %(callers)s::text[], %(names)s::text[])
+    AS added (corpus_key, caller_id, name)
 WHERE NOT EXISTS (SELECT FROM corpora AS c WHERE c.corpus_key = added.corpus_key)
-    AND NOT EXISTS (SELECT FROM tombstones WHERE id = added.corpus_key AND tombstones.generation >= added.generation)
+    AND NOT EXISTS (SELECT FROM tombstones WHERE id = added.corpus_key)
 ORDER BY corpus_key
 ON CONFLICT DO NOTHING
 
@@ -30,7 +30,8 @@ SELECT make_corpus(%(owner)s, %(caller_id)s, %(name)s) AS key, next_generation()
 -- name: target_of_job
 SELECT caller_id, corpus_name, corpus_key, document_id, url, status, attempt, generation FROM target_of_job(%(job_id)s)
 
--- A generation that a restore lost, or that was deleted, is left out: its document is neither made nor locked.
+-- A generation that a restore lost, or that was deleted, is left out: its document is neither made nor locked. A corpus that
+-- was deleted takes none at all: a later one of its name has another key.
 -- name: claim_documents
 INSERT INTO documents (document_id, corpus_id, url, content_type)
 SELECT document_id, corpus_id, url, content_type
@@ -42,7 +43,8 @@ WHERE NOT EXISTS (
     WHERE claimed.generation > lost.after AND claimed.generation <= lost.upto)
     AND NOT EXISTS (
         SELECT FROM tombstones
-        WHERE id IN (claimed.document_id, claimed.corpus_key) AND tombstones.generation >= claimed.generation)
+        WHERE id IN (claimed.document_id, claimed.corpus_key)
+            AND (id = claimed.corpus_key OR tombstones.generation >= claimed.generation))
 ORDER BY document_id
 ON CONFLICT (document_id) DO UPDATE SET updated_at = now()
 RETURNING document_id, id, published, min_generation, indexed_at
