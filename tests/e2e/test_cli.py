@@ -84,17 +84,21 @@ def test_status_lists_what_runs(stack: RunningStack) -> None:
 
 def test_a_page_is_submitted_and_found(stack: RunningStack) -> None:
     page = f"{stack.site}/collections/telescopes.html"
-    submitted = on(stack, "submit", page, "--corpus", CORPUS)
+    submitted = on(stack, "submit", page, "--corpus", CORPUS, "--metadata", "shelf=optics")
     assert (submitted.returncode, submitted.stderr) == (0, "")
     assert f"done      {page}" in submitted.stdout
     asked = ("search", "borrow a telescope", "--corpus", CORPUS)
     found = json.loads(on(stack, *asked, "--top-k", "1", "--json").stdout)
     assert [hit["source_url"] for hit in found["results"]] == [page]
-    shown = on(stack, *asked, "--mode", "keyword", "--one-per-document", "--explain")
+    shown = on(
+        stack, *asked, "--mode", "keyword", "--one-per-document", "--explain", "--metadata", "shelf=optics"
+    )
     assert re.match(r"\s*1\. 0\.\d{3}  " + re.escape(page), shown.stdout)
     assert re.search(r"keyword +score \d+\.\d{3}, rank 1, 1\.00 x 1\.000", shown.stdout)
     assert re.search(r"vector +not in its list", shown.stdout)
     assert re.search(rf"of {CORPUS}, generation \d+, .*, indexed 0:\d\d:\d\d ago", shown.stdout)
+    other = on(stack, *asked, "--metadata", "shelf=optics", "--filter", "indexed_at.before=2026-01-01")
+    assert "nothing found" in other.stdout
 
 
 def test_documents_are_listed_and_read(stack: RunningStack, tmp_path: Path) -> None:

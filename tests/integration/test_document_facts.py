@@ -106,7 +106,7 @@ def world(database_url: str) -> Iterator[World]:
         made.database.close()
 
 
-@pytest.mark.shows("P069")
+@pytest.mark.shows("P069", "X1")
 def test_a_published_document_has_the_facts_of_its_page(world: World) -> None:
     job = world.visit(metadata={"team": "harbour", "naïve.key": "ü"})
     row = world.document()
@@ -163,6 +163,7 @@ def test_metadata_stays_until_a_submit_replaces_it(
     assert (world.document()["metadata"], job.metadata) == (kept, given)
 
 
+@pytest.mark.shows("X1")
 def test_a_job_counts_what_its_version_uses_again_and_what_it_removes(world: World) -> None:
     world.visit()
     world.serve("Other words.")
@@ -174,6 +175,7 @@ def test_a_job_counts_what_its_version_uses_again_and_what_it_removes(world: Wor
     assert job.chunks == JobChunks(total=1, reused=0, embedded=1, removed=1)
 
 
+@pytest.mark.shows("X1")
 def test_a_job_whose_worker_died_behind_its_publish_says_since_when_it_is_searchable(world: World) -> None:
     row = world.cycle.submit(recipe=world.recipe)
     world.cycle.jobs.changes(world.cycle.scrape(row))

@@ -215,6 +215,7 @@ class SearchResult(BaseModel):
     chunk_id: str
     corpus_name: str
     text: str
+    """Untrusted, as titles and headings are: the author of a page wrote it. Quote it to a model as data."""
     score: float
     """Above 0, at most 1, and falling down the list. `hybrid`: the weighted mean of what keywords and meaning
     say, from 0 for their last candidate to 1 for the first. `keyword`: the share of the BM25 score that no
