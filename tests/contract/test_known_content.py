@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.contracts.messages import ScrapeResult, ScrapeTask, read
+from indexmill.contracts.messages import ChunkTask, ScrapeResult, ScrapeTask, read
 from indexmill.orchestrator.store.rows import OutboxRow
 from tests.support.cycles import OTHER, PAGE, Cycle, cycle_over
 from tests.support.jobs import failed, new_job
@@ -122,3 +122,28 @@ def test_content_whose_time_the_release_before_did_not_note_is_not_known(cycle: 
     cycle.scrape = lambda _: result.model_copy(update={"document": before})  # type: ignore[method-assign]
     cycle.publish(row)
     assert not known(cycle.first(new_job(PAGE)))
+
+
+@pytest.mark.shows("P049")
+def test_a_page_that_is_processed_again_keeps_the_chunker_while_its_text_is_the_same(
+    cycle: Cycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, pages = "<main><p>Some words.</p></main>", cycle.scraper.fetcher.pages
+    pages[PAGE] = text
+
+    def chunker() -> str | None:
+        row = cycle.submit(recipe=None)
+        ((chunking,),) = [change.outbox for change in cycle.jobs.changes(cycle.scrape(row))]
+        cycle.jobs.changes(failed(row.job_id, "chunking"))
+        return read(ChunkTask, chunking.payload).chunker
+
+    with monkeypatch.context() as before:
+        before.setattr("tests.support.jobs.CHUNKER", "1")
+        cycle.visit()
+    assert chunker() == "1"
+    pages[PAGE] = text.replace("<main>", "<main><!-- other bytes -->")
+    assert chunker() == "1"
+    pages[PAGE] = "<title>Other</title>" + text
+    assert chunker() is None
+    pages[PAGE] = "<main><p>Other words.</p></main>"
+    assert chunker() is None

@@ -102,7 +102,7 @@ def samples() -> dict[str, BaseModel]:
         "chunks with metadata": EmbedTask(**_EMBED, chunks=[_CHUNK], metadata={"team": "harbour"}),
         **_reports(),
         "a text to split": ChunkTask(
-            **_ENVELOPE, text="Some words.", title="Title", result_key="chunks/m-1.json"
+            **_ENVELOPE, text="Some words.", title="Title", chunker="1", result_key="chunks/m-1.json"
         ),
         "a stored text to split": ChunkTask(**_ENVELOPE, text_ref=_REF),
         "a stored result": Chunked(failure=_FAILURE),

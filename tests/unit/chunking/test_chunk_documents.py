@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from indexmill.chunking.worker import ChunkDocuments
-from indexmill.contracts.content import CHUNK_LIST, CHUNKER, BlobRef, ChunkSettings
+from indexmill.contracts.content import CHUNK_LIST, CHUNKER, FIRST_CHUNKER, BlobRef, ChunkSettings
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest
 from indexmill.contracts.messages import ChunkTask
@@ -58,6 +58,21 @@ def test_the_result_names_the_chunker_and_the_tokenizer() -> None:
     by_value, by_reference = (chunk.task(task(LONG), limit) for limit in (10**6, 1))
     assert by_reference.chunks_ref is not None
     assert {(made.chunker, made.tokenizer) for made in (by_value, by_reference)} == {(CHUNKER, "words")}
+
+
+@pytest.mark.shows("P049")
+def test_a_task_may_name_the_chunker_of_the_release_before() -> None:
+    chunk = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
+    first, today, unknown = (
+        chunk.task(task(LONG, chunker=name), 10**6) for name in (FIRST_CHUNKER, None, "9")
+    )
+
+    assert (first.chunker, today.chunker, unknown.chunker) == (FIRST_CHUNKER, CHUNKER, CHUNKER)
+    # It fills one chunk after the other.
+    assert len({len(each.text) for each in (first.chunks or [])[:-1]}) == 1
+    assert first.chunks != today.chunks == unknown.chunks
+    for each in first.chunks or []:
+        assert each.text == LONG[each.start : each.end]
 
 
 def test_chunks_for_a_promised_object_are_inline_however_many() -> None:

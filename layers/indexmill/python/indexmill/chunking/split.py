@@ -152,7 +152,7 @@ class _Reader:
         found.blocks = [start for start in starts if found.whole_around(start) is None]
 
 
-_SENTENCE: Final = re.compile(
+SENTENCE: Final = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f](?:(?<=[\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]*_]{0,3}\s+(?![\sa-z]))"
 )
 """The end of a sentence, up to the next one's first character."""
@@ -258,7 +258,7 @@ class Boundaries:
             (_WORD_END, room or most // 2, _WORD_COST),
         ]
         return self._finer(
-            low, count, high, steps if room else [(_SENTENCE, most // 5, _SENTENCE_COST), *steps]
+            low, count, high, steps if room else [(SENTENCE, most // 5, _SENTENCE_COST), *steps]
         )
 
     def _finer(
@@ -337,7 +337,7 @@ class Boundaries:
         if self._text[earliest - 1] == "\n":
             return earliest
         line = self._text.find("\n", earliest, end) + 1
-        sentence = _SENTENCE.search(self._text, earliest, end)
+        sentence = SENTENCE.search(self._text, earliest, end)
         found = [at for at in (line, sentence.end() if sentence else 0) if at and self._text[at:end].strip()]
         if found or spare < overlap:
             return min(found, default=end)

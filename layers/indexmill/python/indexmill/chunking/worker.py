@@ -16,6 +16,7 @@ from indexmill.chunking.split import VISIBLE, Boundaries, Outline, outline
 from indexmill.contracts.content import (
     CHUNK_LIST,
     CHUNKER,
+    FIRST_CHUNKER,
     INLINE_LIMIT_BYTES,
     Chunk,
     ChunkSettings,
@@ -42,7 +43,7 @@ _LONGEST_REST: Final = 2_000
 MAX_CHUNKS: Final = 10_000
 _ESCAPE: Final = re.compile(r"\\[!-/:-@\[-`{-~]")
 """A backslash and the character that it escapes in Markdown."""
-_LOW: Final = 2
+LOW: Final = 2
 """Tokens that are left free: at the edges of a piece a tokenizer may need one more than inside the text."""
 _CONTEXT_SHARE: Final = 4
 """The context takes at most this part (1/n) of a chunk's tokens."""
@@ -55,17 +56,23 @@ class _Context:
     tokens: int
 
 
-def split(text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer) -> list[Chunk]:
-    """Return the chunks of `text` in order, ordinals from 0.
+def split(
+    text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer, chunker: str = CHUNKER
+) -> list[Chunk]:
+    """Return the chunks of `text` in order, ordinals from 0, as that version of the chunker cuts it.
 
     Raises PermanentError: empty_content for a blank text, too_many_chunks beyond 10,000.
     """
     if not text or text.isspace():
         raise PermanentError(ErrorCode.EMPTY_CONTENT, "The document has no text.")
-    return _Splitter(text, title, settings, tokenizer).run()
+    if chunker == FIRST_CHUNKER:
+        from indexmill.chunking.first_chunker import FirstSplitter
+
+        return FirstSplitter(text, title, settings, tokenizer).run()
+    return Splitter(text, title, settings, tokenizer).run()
 
 
-class _Splitter:
+class Splitter:
     """One run over one text."""
 
     def __init__(self, text: str, title: str | None, settings: ChunkSettings, tokenizer: Tokenizer) -> None:
@@ -76,18 +83,19 @@ class _Splitter:
         self._title = " ".join((title or "").split())
         self._marks = _between_escapes(text, tokenizer.marks(text))
         if self._marks.tokens[-1] > MAX_CHUNKS * settings.max_tokens:
-            raise _too_many()
+            raise too_many()
         self._outline: Outline = outline(text)
         self._contexts: dict[tuple[str, ...], _Context] = {}
         self._boundaries = Boundaries(text, self._outline, self._marks, self._room)
 
     def run(self) -> list[Chunk]:
+        """Return the chunks in order."""
         chunks: list[Chunk] = []
         covered, begin = 0, self._visible(0)
         for cut in self._boundaries.chosen():
             while begin < cut:
                 if len(chunks) == MAX_CHUNKS:
-                    raise _too_many()
+                    raise too_many()
                 before = chunks[-1].start if chunks else -1
                 chunk, covered = self._chunk(len(chunks), before, covered, begin, cut)
                 chunks.append(chunk)
@@ -125,7 +133,7 @@ class _Splitter:
 
     def _room(self, position: int) -> int:
         """Return the tokens of a chunk from `position` on without its context."""
-        return self._max - _LOW - self._context(position).tokens
+        return self._max - LOW - self._context(position).tokens
 
     def _context(self, start: int) -> _Context:
         path = self._outline.path(start)
@@ -171,7 +179,8 @@ def _between_escapes(text: str, marks: Marks) -> Marks:
     return Marks(ends, tokens)
 
 
-def _too_many() -> PermanentError:
+def too_many() -> PermanentError:
+    """Return the error for a document of more than 10,000 chunks."""
     return PermanentError(
         ErrorCode.TOO_MANY_CHUNKS,
         f"The document needs more than {MAX_CHUNKS:,} chunks.",
@@ -186,13 +195,15 @@ class ChunkDocuments:
     tokenizer: Tokenizer
     blobs: BlobStore
 
-    def one(self, text: str, title: str | None, settings: ChunkSettings) -> list[Chunk]:
+    def one(
+        self, text: str, title: str | None, settings: ChunkSettings, chunker: str = CHUNKER
+    ) -> list[Chunk]:
         """Return the ordered chunks of one text.
 
         Raises PermanentError: empty_content, too_many_chunks, parse_error for text that is not valid Unicode.
         """
         try:
-            return split(text, title, settings, self.tokenizer)
+            return split(text, title, settings, self.tokenizer, chunker)
         except UnicodeEncodeError as error:
             raise PermanentError(ErrorCode.PARSE_ERROR, "The text is not valid Unicode.") from error
 
@@ -204,9 +215,10 @@ class ChunkDocuments:
         TransientError(storage_unavailable).
         """
         text = self._text(task)
-        chunks = self.one(text, task.title, task.settings)
+        chunker = FIRST_CHUNKER if task.chunker == FIRST_CHUNKER else CHUNKER
+        chunks = self.one(text, task.title, task.settings, chunker)
         made = Chunked(
-            chunks=chunks, chunk_count=len(chunks), chunker=CHUNKER, tokenizer=self.tokenizer.version
+            chunks=chunks, chunk_count=len(chunks), chunker=chunker, tokenizer=self.tokenizer.version
         )
         if task.result_key is None:
             made.source = self._source(text, chunks)

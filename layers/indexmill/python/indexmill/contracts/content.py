@@ -199,6 +199,8 @@ class SourceText(BaseModel):
 
 CHUNKER: Final = "2"
 """Version of the code that splits text; raised when the same text gives other chunks."""
+FIRST_CHUNKER: Final = "1"
+"""Of the release before: its chunks stay while the text of their page is the same."""
 
 
 class ChunkSettings(BaseModel):

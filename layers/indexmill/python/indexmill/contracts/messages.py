@@ -120,7 +120,7 @@ class ScrapeTask(Message):
 
 
 class ChunkTask(Message):
-    """Split one document's text. Exactly one of `text` and `text_ref` is set."""
+    """Split one document's text, by today's chunker or the one it names. Has `text` or `text_ref`."""
 
     schema_name: Literal["indexmill.chunk.v2"] = Field(default="indexmill.chunk.v2", alias="schema")
     msg_version: Literal[2] = 2  # type: ignore[assignment]
@@ -128,6 +128,7 @@ class ChunkTask(Message):
     text_ref: BlobRef | None = None
     title: str | None = None
     settings: ChunkSettings = ChunkSettings()
+    chunker: str | None = None
     result_key: str | None = None
     """Object that will hold the result, a Chunked as JSON, when there is no job to report to."""
 
@@ -387,8 +388,7 @@ def _fields(body: str) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-_MOST_DIGITS: Final = 9
-"""Of a version: int() refuses thousands of them."""
+_MOST_DIGITS: Final = 9  # of a version: int() refuses thousands of them
 
 
 def _version(fields: Mapping[str, Any], model: type[Message]) -> int:

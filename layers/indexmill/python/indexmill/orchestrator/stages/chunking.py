@@ -9,6 +9,7 @@ from typing import Any, Final
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
 from indexmill.contracts.job import ChunkedResult
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
+from indexmill.orchestrator.stages.scraping import text_digest
 from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState
 
@@ -26,7 +27,17 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Chunk
         text=document.text if document else "",
         text_ref=document.text_ref if document else None,
         title=document.title if document else None,
+        chunker=_kept_chunker(state, document) if document else None,
     )
+
+
+def _kept_chunker(state: JobState, document: Document) -> str | None:
+    """Return the chunker of the published version if text and title are the same: then its chunks stay."""
+    previous = state.previous
+    if previous is None or (previous.title or None) != (document.title or None):
+        return None
+    same = text_digest(state, document) == previous.facts.get("text_sha256")
+    return previous.facts.get("chunker") if same else None
 
 
 def renew(state: JobState, payload: str, message_id: str, attempt: int, _generation: int) -> ChunkTask:
