@@ -78,7 +78,7 @@ def routers() -> Iterator[APIRouter]:
     yield write_routes(nothing, 1)
     yield read_routes(nothing, nothing, 1)
     yield corpora_routes(nothing, nothing)
-    yield document_routes(nothing)
+    yield document_routes(nothing, nothing)
     yield corpus_action_routes(nothing)
 
 

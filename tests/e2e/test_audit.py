@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 Event = tuple[str, str, str | None]
 """Name, caller, and job."""
-KEPT_BY_LINES = {"auth_rejected", "corpus_searched", "internal_rejected", "scope_rejected"}
+KEPT_BY_LINES = {"auth_rejected", "corpus_searched", "document_read", "internal_rejected", "scope_rejected"}
 OTHER = "somebody-else"
 """Events of requests, which change nothing in the database."""
 QUESTION = 'what\n{"level":"ERROR"} of "the paste"'
@@ -59,6 +59,7 @@ def expected(audited: RunningStack) -> Counter[Event]:
         behalf = ops.post("/orchestrator/jobs", json=asked).json()["job_id"]
         client.wait([stopped, replayed], 40)
         client.search(QUESTION, "docs")
+        client.content("docs", next(client.all_documents("docs")).document_id)
         assert http.post(f"/orchestrator/jobs/{done}/complete", json=late).status_code == 403
     add_keys(audited, {BOUND_KEY: {"scopes": []}})
     with audited.http(BOUND_KEY) as bound:
@@ -77,6 +78,7 @@ def expected(audited: RunningStack) -> Counter[Event]:
             ("job_submitted", OTHER, behalf),
             ("job_failed", OTHER, behalf),
             ("corpus_searched", caller, None),
+            ("document_read", caller, None),
             ("internal_rejected", caller, done),
             ("auth_rejected", key_hash(WRONG_KEY), None),
             ("scope_rejected", key_hash(BOUND_KEY), done),

@@ -92,6 +92,28 @@ def test_the_offsets_of_every_hit_are_those_of_its_documents_text(client: Client
     assert any(hit.page for hit in hits)
 
 
+def test_a_version_without_its_text_gets_it_at_the_next_visit(stack: RunningStack, client: Client) -> None:
+    """As one of an earlier release, whose columns are empty: nothing is embedded again."""
+    corpus = f"older-{uuid.uuid4().hex[:8]}"
+    first = index(client, stack.site + PAGES[0].path, corpus)
+    document_id = first.document_id or ""
+    text = client.content(corpus, document_id)
+    with psycopg.connect(stack.database_url) as connection:
+        connection.execute(
+            "UPDATE documents SET text_generation = NULL, text_rest = NULL WHERE document_id = %s",
+            (document_id,),
+        )
+    with pytest.raises(ApiError) as expired:
+        client.content(corpus, document_id)
+    assert (expired.value.status, expired.value.code) == (410, "content_expired")
+    again = index(client, stack.site + PAGES[0].path, corpus)
+    assert (again.status, again.unchanged, again.change) == ("done", None, "same")
+    assert again.chunks is not None
+    assert (again.chunks.embedded, again.chunks.reused) == (0, first.chunk_count)
+    assert client.content(corpus, document_id) == text
+    assert index(client, stack.site + PAGES[0].path, corpus).unchanged
+
+
 def test_every_message_of_a_job_has_the_request_that_caused_it(
     stack: RunningStack, client: Client, http: httpx.Client
 ) -> None:

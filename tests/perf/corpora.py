@@ -81,7 +81,9 @@ class Service:
         rows, observability = PostgresCorpora(database), Observability("embedding")
         verify = VerifyCorpus(rows, rows, SystemClock(), limit_s=60)
         browse = BrowseCorpus(PostgresCatalogue(database))
-        app = create_app([corpora_routes(ReadCorpora(rows), verify), document_routes(browse)], observability)
+        app = create_app(
+            [corpora_routes(ReadCorpora(rows), verify), document_routes(browse, observability)], observability
+        )
         self._handle = lambda_handler(app, observability)
 
     def __call__(self, path: str, method: str = "GET", **query: str) -> str:

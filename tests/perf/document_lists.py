@@ -60,8 +60,9 @@ FROM documents AS d, generate_series(0, 1) AS o
 def handler_over(database: Database) -> Handler:
     """Build the routes, without a guard."""
     isolation, observability = CorpusIsolation.CALLER, Observability("bench", level="CRITICAL")
+    browse = BrowseCorpus(PostgresCatalogue(database), isolation)
     routers = [
-        document_routes(BrowseCorpus(PostgresCatalogue(database), isolation)),
+        document_routes(browse, observability),
         corpora_routes(ReadCorpora(PostgresCorpora(database), isolation)),
     ]
     return lambda_handler(create_app(routers, observability), observability)

@@ -66,7 +66,7 @@ def handler_of(database: Database, isolation: CorpusIsolation) -> Handler:
     """Build the routes, without a guard."""
     observability = Observability("test", level="CRITICAL")
     browse = BrowseCorpus(PostgresCatalogue(database), isolation)
-    return lambda_handler(create_app([document_routes(browse)], observability), observability)
+    return lambda_handler(create_app([document_routes(browse, observability)], observability), observability)
 
 
 @contextmanager

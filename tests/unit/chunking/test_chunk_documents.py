@@ -6,7 +6,9 @@ from indexmill.chunking.worker import ChunkDocuments
 from indexmill.contracts.content import CHUNK_LIST, CHUNKER, FIRST_CHUNKER, BlobRef, ChunkSettings
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest
-from indexmill.contracts.messages import ChunkTask
+from indexmill.contracts.messages import ChunkTask, EmbedTask, read, write
+from indexmill.embedding.documents import resolve
+from tests.support.index_builders import target
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.tokenizer import WordTokenizer
 
@@ -51,6 +53,32 @@ def test_chunks_beyond_the_inline_limit_come_by_reference() -> None:
     assert packed.chunks_ref is not None
     assert packed.chunks_ref.key.startswith("chunks/")
     assert CHUNK_LIST.validate_json(blobs.get(packed.chunks_ref)) == expected
+
+
+def test_the_text_between_chunks_comes_with_them_however_long() -> None:
+    """As a text of many blank lines; what is too long for a message comes by reference."""
+    blobs = InMemoryBlobs()
+    chunk = ChunkDocuments(WordTokenizer(), blobs)
+    for gap in ("\n\n", "\n" * 5_000):
+        text = f"# A{gap}{LONG}{gap}# B{gap}end"
+        made = chunk.task(task(text), 10**6)
+        assert made.source is not None
+        assert (made.source.rest_ref is None) == (len(gap) < 2_000)
+        embed = EmbedTask(
+            message_id="m",
+            target=target(),
+            generation=1,
+            chunks=made.chunks,
+            chunk_count=made.chunk_count,
+            source=made.source,
+        )
+        work = resolve(0, read(EmbedTask, write(embed)), blobs)
+        assert work.source is not None
+        assert work.source.whole((each.start, each.end, each.text) for each in work.chunks) == text
+    blobs.objects.clear()
+    with pytest.raises(PermanentError) as caught:
+        resolve(0, embed, blobs)
+    assert caught.value.code == "content_missing"
 
 
 def test_the_result_names_the_chunker_and_the_tokenizer() -> None:

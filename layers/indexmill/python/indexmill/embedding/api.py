@@ -148,7 +148,7 @@ def corpora_routes(read: ReadCorpora, verify: VerifyCorpus) -> APIRouter:
     return router
 
 
-def document_routes(browse: BrowseCorpus) -> APIRouter:
+def document_routes(browse: BrowseCorpus, observability: Observability) -> APIRouter:
     """Return the router of documents over `browse`."""
     path = "/embedding/corpora/{name}/documents"
     router = APIRouter(prefix=path, route_class=json_route(_MAX_BODY), tags=["documents"])
@@ -200,6 +200,9 @@ def document_routes(browse: BrowseCorpus) -> APIRouter:
         """
         last = None if end is None else int(end)
         found = browse.content(ctx, name, document_id, int(start), last)
+        observability.emit(
+            "document_read", ctx, corpus_name=name, document_id=document_id, characters=len(found.text)
+        )
         return _file(found, f"{document_id[:16]}.md")
 
     return router

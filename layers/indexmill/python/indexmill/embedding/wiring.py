@@ -136,7 +136,7 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     routers = [
         read_routes(search, observability, limit_s),
         corpora_routes(corpora, verify),
-        document_routes(browse),
+        document_routes(browse, observability),
     ]
     return serve(routers, settings, observability)
 

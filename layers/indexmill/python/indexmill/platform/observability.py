@@ -39,6 +39,7 @@ AuditEvent = Literal[
     "corpus_searched",
     "corpus_shared",
     "corpus_unshared",
+    "document_read",
     "internal_rejected",
     "job_canceled",
     "job_completed",
