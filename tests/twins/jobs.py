@@ -20,7 +20,7 @@ from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import SECONDS_PER_POINT
 from indexmill.orchestrator.store.actions import LockedJob, Original, as_locked_job, as_original
-from indexmill.orchestrator.store.admission import JobLimits, as_in_flight
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import DeadLetter, JobsTx, T
 from indexmill.orchestrator.store.queries import Hold, JobSnapshot, as_event, as_job
 from indexmill.orchestrator.store.results import Change, Transition, as_state
@@ -33,6 +33,7 @@ from indexmill.orchestrator.store.rows import (
     NewJob,
     OutboxRow,
     Pace,
+    as_in_flight,
 )
 from indexmill.orchestrator.store.sweep import Count
 from indexmill.platform.time import Clock

@@ -809,6 +809,8 @@ export interface components {
             pending: number;
             /** Max Pending */
             max_pending: number;
+            /** Corpus Chunks */
+            corpus_chunks: number | null;
         };
         /**
          * CancelRequest
@@ -3479,7 +3481,8 @@ export interface operations {
                      *         }
                      *       ],
                      *       "pending": 0,
-                     *       "max_pending": 1000
+                     *       "max_pending": 1000,
+                     *       "corpus_chunks": 100000
                      *     }
                      */
                     "application/json": components["schemas"]["CallerLimits"];

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import cast
 
 import pytest
 
@@ -33,19 +34,20 @@ DAY = 100_000
 class Numbers:
     def __init__(self) -> None:
         self._numbers = count(41)
+        self.held = 0
 
     def next(self) -> int:
         return next(self._numbers)
 
-    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int]:
-        return corpus_key(owner, name), self.next()
+    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int, int]:
+        return corpus_key(owner, name), self.next(), self.held
 
 
 class KnownJobs:
     """Jobs by id."""
 
     def __init__(self) -> None:
-        target, _ = target_of("f" * 16, "theirs", URL, CANONICAL, CorpusIsolation.CALLER, Numbers())
+        target, *_ = target_of("f" * 16, "theirs", URL, CANONICAL, CorpusIsolation.CALLER, Numbers())
         self.known = {"j-1": JobTarget(target, "embedding", 3, 17)}
 
     def find(self, job_id: str) -> JobTarget | None:
@@ -317,3 +319,28 @@ def test_without_the_database_nothing_is_refused_and_that_is_counted(
 def test_a_message_without_a_job_is_in_its_callers_group(harness: Harness) -> None:
     harness.enqueue(caller(), EnqueueRequest(url=URL, texts=["a"]), "r")
     assert harness.queue.groups == [CALLER]
+
+
+@pytest.mark.shows("S38")
+@pytest.mark.parametrize("way", ["embed", "enqueue"])
+def test_a_full_corpus_takes_no_direct_write(way: str) -> None:
+    harness, most = Harness(), 7
+    quota = replace(
+        harness.embed.quota, quotas={**harness.embed.quota.quotas, "free": Quota(corpus_chunks=most)}
+    )
+    embed, enqueue = replace(harness.embed, quota=quota), replace(harness.enqueue, quota=quota)
+
+    def write(ctx: CallerContext) -> object:
+        if way == "embed":
+            return embed(ctx, EmbedRequest(texts=["one"], url=URL), timeout_s=7)
+        return enqueue(ctx, EnqueueRequest(texts=["one"], url=URL), "req-1")
+
+    numbers = cast("Numbers", harness.embed.generations)
+    numbers.held = most - 1
+    write(caller())
+    numbers.held = most
+    with pytest.raises(CallerError) as caught:
+        write(caller())
+    assert (caught.value.code, caught.value.field) == ("quota_exceeded", "body.corpus_name")
+    for ctx in (replace(caller(), tier="pro"), caller(internal=True)):
+        write(ctx)

@@ -63,7 +63,14 @@ def test_the_scopes_of_a_key_are_shown_where_it_has_a_list(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = CallerLimits(
-        caller_id="me", tier="pro", granted_scopes=granted, requests=[], jobs=[], pending=0, max_pending=9
+        caller_id="me",
+        tier="pro",
+        granted_scopes=granted,
+        requests=[],
+        jobs=[],
+        pending=0,
+        max_pending=9,
+        corpus_chunks=None,
     )
     with gateway(Response(found.model_dump_json())) as url:
         monkeypatch.setattr(terminal, "running_stack", lambda _state: {"gateway": url, "api_key": "bound"})

@@ -307,6 +307,17 @@ def failure(code: str, message: str | None = None, *, retry_after: int | None = 
     return kind(row, message or row.message, retry_after=retry_after)
 
 
+def full_corpus() -> CallerError:
+    """Return the error for a new document of a corpus that has as many chunks as it may."""
+    return CallerError(
+        ErrorCode.QUOTA_EXCEEDED,
+        "The corpus has as many chunks as a corpus of yours may have.",
+        field="body.corpus_name",
+        retry_after=3600,
+        hint="Delete documents of it, or use another corpus.",
+    )
+
+
 UNREACHABLE: Final = frozenset(
     {
         ErrorCode.CONNECTION_REFUSED,

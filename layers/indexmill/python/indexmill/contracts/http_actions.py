@@ -217,6 +217,8 @@ class CallerLimits(BaseModel):
     pending: int
     max_pending: int
     """More pending jobs are refused."""
+    corpus_chunks: int | None
+    """Chunks of one corpus, beyond which no document is added to it; null for no limit."""
 
 
 class DryRunError(BaseModel):

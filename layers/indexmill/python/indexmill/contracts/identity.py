@@ -285,6 +285,8 @@ class Quota(BaseModel):
     """Jobs started within any minute."""
     chunks_per_day: int | None = Field(default=None, ge=1)
     """Chunks made since midnight UTC: once they are reached, nothing starts before the next midnight."""
+    corpus_chunks: int | None = Field(default=None, ge=1)
+    """Chunks of one corpus: once it has them, no document is added to it."""
     job_chunks: int | None = Field(default=None, ge=1)
     """Chunks of one job's document; this and the next two are the budget of each of the caller's jobs."""
     job_bytes: int | None = Field(default=None, ge=1)

@@ -37,7 +37,7 @@ class EmbedTexts:
         target = None
         if request.url is not None:
             # The generation of what is published is taken when the vectors are there.
-            target, _ = target_of(
+            target, _, held = target_of(
                 caller.caller_id,
                 request.corpus_name,
                 request.url,
@@ -45,6 +45,7 @@ class EmbedTexts:
                 self.isolation,
                 self.generations,
             )
+            self.quota.check_corpus(caller, held)
         with self.quota.used(caller, len(request.texts), "body.texts"):
             return self._embed(request, target, timeout_s)
 

@@ -56,7 +56,7 @@ class EnqueueEmbed:
                 hint="Leave job_id out, or use POST /orchestrator/jobs.",
             )
         if request.job_id is None:
-            target, generation = target_of(
+            target, generation, held = target_of(
                 caller.caller_id,
                 request.corpus_name,
                 request.url,
@@ -64,6 +64,7 @@ class EnqueueEmbed:
                 self.isolation,
                 self.generations,
             )
+            self.quota.check_corpus(caller, held)
         else:
             target, generation = self._of_job(request.job_id, request)
         chunks, source = _ordered(request)

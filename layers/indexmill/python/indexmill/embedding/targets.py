@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from indexmill.contracts.content import Chunk, SourceText
-from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.errors import CallerError, ErrorCode, TransientError, full_corpus
 from indexmill.contracts.identity import (
     CallerContext,
     CorpusIsolation,
@@ -38,8 +38,8 @@ class Generations(Protocol):
         """Return a number larger than every one before."""
         ...
 
-    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int]:
-        """Return the key of the corpus, which is made when it is new, and such a number."""
+    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int, int]:
+        """Return the key of the corpus, which is made when it is new, such a number, and its chunks."""
         ...
 
 
@@ -69,13 +69,15 @@ def target_of(
     canonical: CanonicalUrl,
     isolation: CorpusIsolation,
     generations: Generations,
-) -> tuple[Target, int]:
-    """Return the document that `url` names in the corpus that the caller means by `name`, and a generation.
+) -> tuple[Target, int, int]:
+    """Return the document that `url` names in the corpus that the caller means by `name`.
+
+    With it come a generation and the number of chunks that the corpus has.
 
     Raises CallerError: corpus_name_invalid, or what `canonical` finds wrong with the URL; TransientError.
     """
     corpus, spelling = corpus_name(name), canonical(url)
-    key, generation = generations.place(isolation.owner(caller_id), caller_id, corpus)
+    key, generation, chunks = generations.place(isolation.owner(caller_id), caller_id, corpus)
     target = Target(
         caller_id=caller_id,
         corpus_name=corpus,
@@ -83,7 +85,7 @@ def target_of(
         document_id=document_id(key, spelling),
         url=spelling,
     )
-    return target, generation
+    return target, generation, chunks
 
 
 def chunks_of(texts: list[str]) -> tuple[list[Chunk], SourceText | None]:
@@ -105,6 +107,12 @@ class ChunkQuota:
     counts: ChunkCounts
     clock: Clock
     observability: Observability
+
+    def check_corpus(self, caller: CallerContext, chunks: int) -> None:
+        """Check that a corpus with so many chunks may have more. Raises CallerError(quota_exceeded)."""
+        most = self.quotas[tier_of(caller.tier)].corpus_chunks
+        if most is not None and chunks >= most and not caller.internal:
+            raise full_corpus()
 
     @contextmanager
     def used(self, caller: CallerContext, chunks: int, field: str) -> Iterator[None]:

@@ -54,6 +54,7 @@ class ShowLimits:
             jobs=_quotas(limits.of(tier), usage, overall),
             pending=pending,
             max_pending=limits.max_pending,
+            corpus_chunks=limits.of(tier).corpus_chunks,
         )
 
     def _windows(self, ctx: CallerContext) -> list[RequestWindow]:

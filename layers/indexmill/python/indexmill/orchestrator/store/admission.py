@@ -11,9 +11,9 @@ from typing import Any, Final
 from psycopg.types.json import Jsonb
 
 from indexmill.contracts.cost import Amounts
+from indexmill.contracts.errors import full_corpus
 from indexmill.contracts.identity import TIERS, Quota, Usage
 from indexmill.contracts.job import JobStatus
-from indexmill.contracts.messages import Stored
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.store.rows import (
     SHARED,
@@ -30,6 +30,7 @@ from indexmill.orchestrator.store.rows import (
     Released,
     Row,
     SiteStarts,
+    as_in_flight,
 )
 from indexmill.platform.limits.store import Load
 from indexmill.platform.postgres.database import Statements, json_of
@@ -123,7 +124,8 @@ class Admission:
         """Insert pending jobs with history and message; return the ids of those that were inserted.
 
         Each has `spent` on its receipt. Left out are unforced jobs of documents that another one is in flight
-        for, and all of an alias. A message gets what is known of its document. Raises CorpusMoved.
+        for, and all of an alias. A message gets what is known of its document. Raises CorpusMoved,
+        and for a submit CallerError(quota_exceeded).
         """
         new, target = jobs[0], jobs[0].target
         found = self._sql.all(
@@ -142,6 +144,8 @@ class Admission:
             sites=[job.site for job in jobs],
             eligible=[job.eligible_at for job in jobs],
             owner=new.corpus_owner,
+            most_chunks=self._limits.of(new.tier).corpus_chunks,
+            asked=len(jobs),
             corpus_key=target.corpus_key,
             caller_id=target.caller_id,
             corpus_name=target.corpus_name,
@@ -160,6 +164,8 @@ class Admission:
         )
         if (key := found[0]["corpus_key"]) != target.corpus_key:
             raise CorpusMoved(key)
+        if found[0]["full"] and new.corpus_owner is not None:
+            raise full_corpus()
         return {row["id"] for row in found if row["id"] is not None}
 
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
@@ -383,18 +389,3 @@ def _queue(row: Row) -> CallerQueue:
     usage, _ = _usage(row)
     columns: Iterable[Sequence[Any]] = (row[name] or () for name in ("ids", "priorities", "since"))
     return CallerQueue(usage, [Candidate(*each) for each in zip(*columns, strict=True)])
-
-
-def as_in_flight(row: Row) -> InFlight:
-    """Return the job as a submit of the same document sees it."""
-    stored = Stored.model_validate(row["raw_ref"]) if row["raw_ref"] else None
-    return InFlight(
-        row["document_id"],
-        row["id"],
-        JobStatus(row["status"]),
-        row["expected_by"],
-        row["caller_id"],
-        stored.ref.sha256 if stored else None,
-        row["accept"],
-        row["metadata"],
-    )

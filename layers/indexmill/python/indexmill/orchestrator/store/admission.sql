@@ -25,11 +25,15 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- A crawl adds no page that was deleted since it began.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- Nothing is inserted either when the corpus of the name has another key than the one that the documents' ids are made of;
--- each row has the right one. The pages of a crawl and replays stay with the corpus of their first job (owner NULL).
+-- each row has the right one. A corpus that has as many chunks as it may takes no new documents. The pages of a crawl and replays stay with the corpus of their first job (owner NULL).
 -- name: insert_jobs
 WITH named AS MATERIALIZED (
     SELECT CASE WHEN %(owner)s::text IS NULL THEN %(corpus_key)s
                 ELSE key_of_corpus(%(owner)s, %(corpus_name)s) END AS key
+), quota AS MATERIALIZED (
+    SELECT CASE WHEN %(most_chunks)s::int8 IS NULL THEN false ELSE (
+        SELECT coalesce(sum(t.chunks), 0) >= %(most_chunks)s
+        FROM corpora AS c JOIN corpus_totals AS t ON t.corpus = c.id WHERE c.corpus_key = %(corpus_key)s) END AS reached
 ), new AS (
     SELECT * FROM unnest(%(job_ids)b::text[], %(urls)b::text[], %(canonical)b::text[],
                          %(documents)b::text[], %(outbox_ids)b::text[], %(payloads)b::text[],
@@ -40,6 +44,8 @@ WITH named AS MATERIALIZED (
              expected_by, given, site, eligible_at)
     WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
         AND (SELECT key FROM named) = %(corpus_key)s
+        AND (NOT (SELECT reached FROM quota)
+             OR (SELECT published FROM documents WHERE documents.document_id = t.document_id) IS NOT NULL)
         AND NOT EXISTS (
             SELECT FROM (SELECT created_at FROM crawls WHERE id = %(batch_id)s OFFSET 0) AS crawl JOIN tombstones ON
                 tombstones.id IN (document_id, %(corpus_key)s) AND tombstones.at > crawl.created_at)
@@ -97,7 +103,8 @@ WITH named AS MATERIALIZED (
         ), payload), {{until_admission}}
     FROM new JOIN job ON job.id = new.job_id
 )
-SELECT named.key AS corpus_key, job.id FROM named LEFT JOIN job ON true
+SELECT named.key AS corpus_key, quota.reached AND (SELECT count(*) FROM new) < %(asked)s AS full, job.id
+FROM named CROSS JOIN quota LEFT JOIN job ON true
 
 -- name: root_of
 SELECT root_of(%(caller_id)s) AS root

@@ -311,3 +311,18 @@ class Released:
     """Whether others are still held back."""
     seen: str
     """The last caller that was looked at, and found to have nothing that may leave."""
+
+
+def as_in_flight(row: Row) -> InFlight:
+    """Return the job as a submit of the same document sees it."""
+    stored = Stored.model_validate(row["raw_ref"]) if row["raw_ref"] else None
+    return InFlight(
+        row["document_id"],
+        row["id"],
+        JobStatus(row["status"]),
+        row["expected_by"],
+        row["caller_id"],
+        stored.ref.sha256 if stored else None,
+        row["accept"],
+        row["metadata"],
+    )

@@ -236,13 +236,13 @@ class PostgresGenerations:
         """Nothing is read yet."""
         self._database = database
 
-    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int]:
-        """Return the key of the corpus, which is made when it is new, and such a number."""
+    def place(self, owner: str, caller_id: str, name: str) -> tuple[str, int, int]:
+        """Return the key of the corpus, which is made when it is new, such a number, and its chunks."""
         values = {"owner": owner, "caller_id": caller_id, "name": name}
 
-        def work(connection: Connection) -> tuple[str, int]:
-            key, generation = connection.execute(SQL["place_in_corpus"], values).fetchall()[0]
-            return str(key), int(generation)
+        def work(connection: Connection) -> tuple[str, int, int]:
+            key, generation, chunks = connection.execute(SQL["place_in_corpus"], values).fetchall()[0]
+            return str(key), int(generation), int(chunks)
 
         return self._database.read(work)
 

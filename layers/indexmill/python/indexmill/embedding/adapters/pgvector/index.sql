@@ -25,7 +25,11 @@ SELECT id FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s
 SELECT next_generation() AS generation
 
 -- name: place_in_corpus
-SELECT make_corpus(%(owner)s, %(caller_id)s, %(name)s) AS key, next_generation() AS generation
+WITH made AS MATERIALIZED (SELECT make_corpus(%(owner)s, %(caller_id)s, %(name)s) AS key)
+SELECT made.key, next_generation() AS generation, (
+    SELECT coalesce(sum(t.chunks), 0)::int8 FROM corpora AS c JOIN corpus_totals AS t ON t.corpus = c.id
+    WHERE c.corpus_key = made.key) AS chunks
+FROM made
 
 -- name: target_of_job
 SELECT caller_id, corpus_name, corpus_key, document_id, url, status, attempt, generation FROM target_of_job(%(job_id)s)
