@@ -80,6 +80,8 @@ def test_a_document_is_deleted_by_a_job_and_its_neighbour_stays(world: DeletionH
         **{"outbox": 3, "inbox": 3},
     }
     assert {counts.after for counts in report.removed.values()} == {0}
+    events = "SELECT event FROM audit_events WHERE fields->>'job_type' = 'delete' ORDER BY seq"
+    assert world.rows(events) == [("job_submitted",), ("job_completed",)]
     assert {kind: (each.before, each.after) for kind, each in report.referred.items()} == {"raw/": (1, 0)}
 
 

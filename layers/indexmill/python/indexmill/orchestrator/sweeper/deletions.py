@@ -101,7 +101,9 @@ class ReportDeletions:
         kept = self.lifetimes
         return [
             Stays(
-                what="ids, times, codes and causes of the jobs, and their history", why="audit", until=None
+                what="ids, times, codes and causes of the jobs; their history, with details of failures",
+                why="audit",
+                until=None,
             ),
             Stays(what="tombstones: ids and generations", why="fence", until=at + self.tombstones),
             Stays(
@@ -115,7 +117,9 @@ class ReportDeletions:
                 until=until(kept.raw),
             ),
             Stays(
-                what="text and chunks on their way (text/, chunks/)", why="lifecycle rule", until=until(30)
+                what="text, chunks and results of /enqueue (text/, chunks/)",
+                why="lifecycle rule",
+                until=until(30),
             ),
             Stays(what="delivery records: ids and codes", why="expiry of the item", until=until(15)),
             Stays(what="log lines, without query strings", why="LogRetentionDays", until=until(kept.logs)),
