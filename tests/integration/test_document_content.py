@@ -141,3 +141,18 @@ def test_a_chunk_names_its_page_of_a_pdf(browsing: Browsing) -> None:
     }
     browsing.index.publish([split_version(TEXT, 3, to=target(IN_ORDER[0]))])
     assert {each["page"] for each in browsing.get(path)[1]["chunks"]} == {None}
+
+
+def test_long_chunks_come_by_fewer_in_a_page(browsing: Browsing) -> None:
+    """A caller's own may have 32,000 characters, and no answer more than 6 MB."""
+    made = version([f"{number} " + "日" * 30_000 for number in range(30)], 2, to=target(IN_ORDER[0]))
+    browsing.index.publish([made])
+    path, found, cursors = f"default/documents/{made.target.document_id}/chunks", [], [""]
+    while cursors[-1] is not None:
+        query = {"cursor": cursors[-1]} if cursors[-1] else {}
+        status, page = browsing.get(path, limit=200, **query)
+        assert (status, page["count"]) == (200, len(page["chunks"]))
+        assert 0 < page["count"] < 30
+        found += page["chunks"]
+        cursors.append(page["next_cursor"])
+    assert [each["ordinal"] for each in found] == [*range(30)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 from indexmill.contracts.errors import CallerError, ErrorCode
@@ -29,6 +30,8 @@ _MOST_BYTES: Final = 6_200_000
 """Of a text in the JSON that Lambda takes; headers are beside it."""
 _ALWAYS_FITS: Final = 1_000_000
 """Characters that are never more."""
+_PAGE_BYTES: Final = 1_000_000
+"""Of the chunks of one answer, in which each character can take up to four times its bytes."""
 _BIGGEST: Final = 2**63
 """Beyond every number of a row."""
 
@@ -142,8 +145,8 @@ class BrowseCorpus:
                 field="query.cursor",
                 hint="Read its chunks from the beginning, without a cursor.",
             )
-        shown = chunks[:limit]
-        more = len(chunks) > limit
+        shown = _fitting(chunks[:limit])
+        more = len(chunks) > len(shown)
         return ChunkPage(
             document_id=document_id,
             generation=published,
@@ -192,6 +195,12 @@ class BrowseCorpus:
         if found is None:
             raise unknown_corpus("path.name")
         return found
+
+
+def _fitting(chunks: list[DocumentChunk]) -> list[DocumentChunk]:
+    """Return the first chunks, at least one, that an answer has room for; a caller's own may be long."""
+    sizes = accumulate(len(each.text.encode()) + len(each.context.encode()) for each in chunks)
+    return chunks[: max(1, sum(size <= _PAGE_BYTES for size in sizes))]
 
 
 def _is_id(text: str) -> bool:
