@@ -78,6 +78,14 @@ def test_template_routes_are_code_routes_are_the_published_ones() -> None:
     assert template_routes() == code == published
 
 
+@pytest.mark.shows("S12", "B22")
+def test_every_path_answers_a_preflight() -> None:
+    answered = template()["Resources"]["Api"]["Properties"]["DefinitionBody"]["paths"]
+    assert {path for path, methods in answered.items() if "options" in methods} == {
+        path for _, path in template_routes()
+    }
+
+
 @pytest.mark.shows("P080")
 def test_every_route_of_the_template_has_a_scope_as_api_md_says() -> None:
     declared = {}

@@ -116,7 +116,6 @@ Scope = Literal[
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 SCOPES_OF_VALUES: Final[Mapping[tuple[str, object], Scope]] = {
     ("job_type", "delete"): "embedding:delete",
-    ("when_gone", "delete"): "embedding:delete",
 }
 """Scopes that a field's value needs beside that of the route, whichever it is: of a request or of a job."""
 
