@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.http_search import SearchRequest
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.embedding.adapters.pgvector.catalogue import PostgresCatalogue
 from indexmill.embedding.adapters.pgvector.index import PostgresGenerations
@@ -63,6 +66,30 @@ def test_the_grantee_searches_lists_and_reads_the_corpus_and_nothing_else(place:
 
 def get(place: Place, corpus: str, ctx: CallerContext) -> object:
     return place.read.get(ctx, corpus)
+
+
+@pytest.mark.shows("R172")
+def test_hidden_metadata_is_for_the_owner_alone(place: Place) -> None:
+    corpus_id = shared(place)
+    browse = BrowseCorpus(PostgresCatalogue(place.database))
+    metadata = {"topic": "owls", "_price": "7"}
+    place.rows("UPDATE documents SET metadata = %s RETURNING id", Jsonb(metadata))
+    (document,) = place.found("docs")
+
+    def seen(ctx: CallerContext, corpus: str, **more: Any) -> list[dict[str, str] | None]:
+        request = SearchRequest(query="alpha", corpus_name=corpus, mode="keyword", **more)
+        found = [hit.metadata for hit in place.ask(ctx.caller_id, request).results]
+        listed = [each.metadata for each in browse.list(ctx, corpus, DocumentFilter(50)).documents]
+        return [*found, *listed, browse.one(ctx, corpus, document).metadata]
+
+    assert seen(CALLER, "docs") == seen(CALLER, corpus_id) == [metadata] * 3
+    assert seen(OTHER, corpus_id) == [{"topic": "owls"}] * 3
+    assert len(seen(OTHER, corpus_id, filter={"metadata": {"topic": "owls"}})) == 3
+    for wanted in ({"metadata": {"_price": "7"}}, {"metadata_dates": {"_price": {"before": "2026-01-01"}}}):
+        assert refused(lambda wanted=wanted: seen(OTHER, corpus_id, filter=wanted)) == (
+            *("validation_error", "body.filter"),
+        )
+        assert seen(CALLER, corpus_id, filter=wanted)
 
 
 @pytest.mark.shows("R172")

@@ -12,7 +12,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_documents import ChunkPage, DocumentChunk, DocumentItem, DocumentList
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
-from indexmill.embedding.corpora import named, unknown_corpus
+from indexmill.embedding.corpora import named, unknown_corpus, without_hidden
 from indexmill.embedding.ports import Named
 
 Place = tuple[str, int]
@@ -52,8 +52,8 @@ class DocumentFilter:
 class Catalogue(Protocol):
     """Reads documents of a corpus. All calls raise TransientError(database_unavailable)."""
 
-    def corpus(self, corpus: Named) -> int | None:
-        """Return the number of the corpus; None for one that is unknown or that the caller may not read."""
+    def corpus(self, corpus: Named) -> tuple[int, bool] | None:
+        """Return the corpus's number and whether it is shared; None for one that the caller may not read."""
         ...
 
     def documents(self, corpus: int, wanted: DocumentFilter) -> list[tuple[Place, DocumentItem]]:
@@ -109,21 +109,22 @@ class BrowseCorpus:
         if cursor is not None:
             after = max(after, _place(cursor, str, int))
         page = replace(wanted, limit=limit + 1, after=after, below=behind(url_prefix))
-        found = self.catalogue.documents(self._corpus(ctx, name), page)
+        corpus, shared = self._corpus(ctx, name)
+        found = self.catalogue.documents(corpus, page)
         shown = found[:limit]
         return DocumentList(
-            documents=[document for _, document in shown],
+            documents=[_visible(document, shared=shared) for _, document in shown],
             count=len(shown),
             next_cursor=cursor_of(shown[-1][0]) if len(found) > limit else None,
         )
 
     def one(self, ctx: CallerContext, name: str, document_id: str) -> DocumentItem:
         """Return the published version of one document."""
-        corpus = self._corpus(ctx, name)
+        corpus, shared = self._corpus(ctx, name)
         found = self.catalogue.document(corpus, document_id) if _is_id(document_id) else None
         if found is None:
             raise _unknown_document()
-        return found
+        return _visible(found, shared=shared)
 
     def chunks(
         self, ctx: CallerContext, name: str, document_id: str, limit: int, cursor: str | None = None
@@ -133,7 +134,7 @@ class BrowseCorpus:
         That is for a cursor of a version that is not the published one any more: no two pages mix versions.
         """
         generation, after = (None, -1) if cursor is None else _place(cursor, int, int)
-        corpus = self._corpus(ctx, name)
+        corpus, _ = self._corpus(ctx, name)
         found = self.catalogue.chunks(corpus, document_id, after, limit + 1) if _is_id(document_id) else None
         if found is None:
             raise _unknown_document()
@@ -165,7 +166,7 @@ class BrowseCorpus:
         """
         if end is not None and end < start:
             raise CallerError(ErrorCode.VALIDATION_ERROR, "end is before start.", field="query.end")
-        corpus = self._corpus(ctx, name)
+        corpus, _ = self._corpus(ctx, name)
         found = self.catalogue.text(corpus, document_id) if _is_id(document_id) else None
         if found is None:
             raise _unknown_document()
@@ -189,8 +190,8 @@ class BrowseCorpus:
             )
         return Content(part, len(text), generation, sha256)
 
-    def _corpus(self, ctx: CallerContext, name: str) -> int:
-        """Return the number of the corpus that the caller means by `name`, its name or its id."""
+    def _corpus(self, ctx: CallerContext, name: str) -> tuple[int, bool]:
+        """Return number of the corpus that the caller means by `name` (or id), and whether it is shared."""
         found = self.catalogue.corpus(named(self.isolation, ctx.caller_id, name, "path.name"))
         if found is None:
             raise unknown_corpus("path.name")
@@ -201,6 +202,13 @@ def _fitting(chunks: list[DocumentChunk]) -> list[DocumentChunk]:
     """Return the first chunks, at least one, that an answer has room for; a caller's own may be long."""
     sizes = accumulate(len(each.text.encode()) + len(each.context.encode()) for each in chunks)
     return chunks[: max(1, sum(size <= _PAGE_BYTES for size in sizes))]
+
+
+def _visible(document: DocumentItem, *, shared: bool) -> DocumentItem:
+    """Return the document as its reader sees it."""
+    if not shared:
+        return document
+    return document.model_copy(update={"metadata": without_hidden(document.metadata)})
 
 
 def _is_id(text: str) -> bool:

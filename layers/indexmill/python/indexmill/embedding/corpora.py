@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -31,6 +31,16 @@ def named(
     if text is not None and _ID.fullmatch(text):
         return Named(caller_id, owner, public_id=text.removeprefix("corpus_"))
     return Named(caller_id, owner, name=corpus_name(text, field))
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether metadata of this name is not for callers that a corpus is shared with."""
+    return name.startswith("_")
+
+
+def without_hidden(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the metadata that callers see whom the corpus is shared with; None for none."""
+    return {name: value for name, value in (metadata or {}).items() if not is_hidden(name)} or None
 
 
 def shown(corpus: Named) -> str:

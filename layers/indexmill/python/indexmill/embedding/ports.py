@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -141,6 +141,8 @@ class Lists:
     """Whether a corpus has vectors of another space than the question's: only words find those chunks."""
     keys: Sequence[str | None] = ()
     """Of the query's corpora, in order; None for one that is unknown or that the caller may not read."""
+    shared: Collection[str] = ()
+    """Those of the keys whose corpora another caller shares with this one."""
 
 
 POOL: Final = 200

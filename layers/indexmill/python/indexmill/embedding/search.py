@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -28,7 +28,7 @@ from indexmill.contracts.http_search import (
 )
 from indexmill.contracts.identity import CorpusIsolation, hidden_characters
 from indexmill.embedding.analyzer import count_terms, spans
-from indexmill.embedding.corpora import named, shown
+from indexmill.embedding.corpora import is_hidden, named, shown, without_hidden
 from indexmill.embedding.ports import (
     Embedder,
     Hit,
@@ -126,6 +126,7 @@ class SearchCorpus:
             key or _unknown(place, corpus): shown(corpus)
             for (place, corpus), key in zip(asked.items(), lists.keys, strict=True)
         }
+        _check_hidden(request, lists.shared)
         order = Order(
             hybrid=text is not None and vector is not None,
             vector_weight=self.vector_weight,
@@ -143,6 +144,9 @@ class SearchCorpus:
             self._degraded(failed, answered=bool(ranked))
         explain = _Explain(weights_of(lists, order), self.clock.now()) if request.explain else None
         results = [_result(each, hit, corpora[hit.corpus_key], explain) for each, hit in rows]
+        for result, (_, hit) in zip(results, rows, strict=True):
+            if hit.corpus_key in lists.shared:
+                result.metadata = without_hidden(result.metadata)
         if request.highlights:
             _highlight(results, request.query or "")
         if request.neighbours:
@@ -281,6 +285,14 @@ def _checked(request: SearchRequest, *, can_rerank: bool) -> Mode:
 def _unknown(place: str, corpus: Named) -> NoReturn:
     message = "No such corpus." if place == "body.corpus_name" else f"No such corpus: {shown(corpus)}."
     raise CallerError(ErrorCode.NOT_FOUND, message, field=place)
+
+
+def _check_hidden(request: SearchRequest, shared: Collection[str]) -> None:
+    """Refuse to filter by what a shared corpus does not show. Raises CallerError(validation_error)."""
+    wanted = request.filter
+    names = [] if wanted is None else [*(wanted.metadata or ()), *(wanted.metadata_dates or ())]
+    if shared and any(map(is_hidden, names)):
+        _refuse("filter", "Metadata whose name begins with _ is for the owner of a corpus alone.")
 
 
 def _refuse(name: str, message: str) -> NoReturn:

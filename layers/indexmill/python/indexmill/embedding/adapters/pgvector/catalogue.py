@@ -22,10 +22,10 @@ class PostgresCatalogue:
         """Nothing is read yet."""
         self._database = database
 
-    def corpus(self, corpus: Named) -> int | None:
-        """Return the number of the corpus; None for one that is unknown or that the caller may not read."""
+    def corpus(self, corpus: Named) -> tuple[int, bool] | None:
+        """Return the corpus's number and whether it is shared; None for one that the caller may not read."""
         rows = self._rows("named_corpora", named_values([corpus]))
-        return rows[0]["corpus"] if rows else None
+        return (rows[0]["corpus"], rows[0]["shared"]) if rows else None
 
     def documents(self, corpus: int, wanted: DocumentFilter) -> list[tuple[Place, DocumentItem]]:
         """Return the documents that match, in the order of their URLs, each with its place in it."""

@@ -35,21 +35,21 @@ WITH found AS (
 {{corpus_figures}}
 ORDER BY n.name, n.public_id
 
--- Numbers of the corpora that a caller names, in order: by name, by id if it may read it, or
+-- Numbers of the corpora that a caller names, and whether another one shares them with it, in order: by name, by id if it may read it, or
 -- (only our own code) by key.
 -- fragment: asked_corpora
 unnest(%(names)s::text[], %(public_ids)s::uuid[], %(keys)s::text[]) WITH ORDINALITY AS q (name, public_id, key, at)
 CROSS JOIN LATERAL (
-    SELECT corpus FROM corpus_names WHERE owner = %(owner)s AND name = q.name
-    UNION ALL SELECT corpus FROM corpus_names AS named
+    SELECT corpus, false AS shared FROM corpus_names WHERE owner = %(owner)s AND name = q.name
+    UNION ALL SELECT corpus, owner <> %(owner)s FROM corpus_names AS named
     WHERE public_id = q.public_id AND (owner = %(owner)s OR EXISTS (
         SELECT FROM corpus_grants WHERE corpus = named.corpus AND grantee = %(caller_id)s))
-    UNION ALL SELECT id FROM corpora WHERE corpus_key = q.key
+    UNION ALL SELECT id, false FROM corpora WHERE corpus_key = q.key
     OFFSET 0
 ) AS n
 
 -- name: named_corpora
-SELECT n.corpus FROM {{asked_corpora}}
+SELECT n.corpus, n.shared FROM {{asked_corpora}}
 
 -- name: find_corpus
 WITH found AS (

@@ -212,7 +212,8 @@ CROSS JOIN LATERAL (
 ) AS found
 
 -- name: corpus_totals
-SELECT q.at::int AS at, c.corpus_key AS key, c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,
+SELECT q.at::int AS at, c.corpus_key AS key, c.id AS corpus, n.shared,
+    coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,
     coalesce(min(t.first_chunk), 0) AS first_row, coalesce(max(t.last_chunk), 0) AS last_row,
     (SELECT s.id FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s) AS space,
     (SELECT s.indexed_rows FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s)
@@ -221,7 +222,7 @@ SELECT q.at::int AS at, c.corpus_key AS key, c.id AS corpus, coalesce(sum(t.chun
 FROM {{asked_corpora}}
 CROSS JOIN LATERAL (SELECT id, corpus_key FROM corpora WHERE id = n.corpus OFFSET 0) AS c
 LEFT JOIN corpus_totals AS t ON t.corpus = c.id
-GROUP BY q.at, c.corpus_key, c.id ORDER BY c.id
+GROUP BY q.at, c.corpus_key, c.id, n.shared ORDER BY c.id
 
 -- Two probes of the primary key tell whether a corpus has vectors of another space. Planning them takes 0.2 ms, so they
 -- are left out while there is no other.

@@ -41,6 +41,8 @@ class CorpusTotals:
     """Place among those that were asked for, from 1."""
     key: str
     corpus: int
+    shared: bool
+    """Whether another caller shares it with the one who asks."""
     chunks: int
     words: int
     first_row: int
@@ -80,7 +82,8 @@ def lists(connection: Connection, query: SearchQuery) -> Lists:
     among = ALL if query.filter is None else _matching(connection, totals, query.filter)
     scored, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text, among)
     keyword, vector = _candidates(connection, scored, _vector(connection, totals, query, among))
-    return Lists(keyword, vector, ceiling, _other_model(connection, totals), keys)
+    shared = frozenset(each.key for each in totals if each.shared)
+    return Lists(keyword, vector, ceiling, _other_model(connection, totals), keys, shared)
 
 
 Scored = list[tuple[int, float]]
