@@ -132,7 +132,7 @@ def refused(method: str, path: str, **event: Any) -> dict[str, Any]:
         ({"url": "http://a.example/", "spam": 1}, "body.spam: There is no such field."),
         ({"content": {"name": "x" * 256, "text": "a"}}, "body.content.name: Send at most 255 characters."),
         ({"url": "http://a.example/", "priority": 101}, "body.priority: Send a number of at most 100."),
-        ({"url": "http://a.example/", "job_type": "x"}, "body.job_type: Send 'index'."),
+        ({"url": "http://a.example/", "job_type": "x"}, "body.job_type: Send 'index' or 'delete'."),
         ({"url": "http://a.example/", "force": "yes"}, "body.force: Send true or false."),
         ({"url": 7}, "body.url: Send a string."),
     ],

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
+from indexmill.embedding.adapters.pgvector import statements as index
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.rows import SQL
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, found_jobs, new_job, scraped, submitted
 
 NAMES = {text: name for name, text in SQL.items()}
+
+
+@pytest.mark.parametrize("texts", [SQL, index.SQL], ids=["orchestrator", "embedding"])
+def test_a_parameter_that_a_statement_repeats_has_one_format(texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        formats = set(re.findall(r"%\((\w+)\)([bst])", text))
+        assert len(formats) == len(dict(formats)), name
 
 
 class Recording:

@@ -117,7 +117,7 @@ class SearchRequest(BaseModel):
     """`hybrid` (of a `query`, if not given): by meaning and by keywords. `keyword`: by keywords alone,
     without embedding. `vector` (always of a `query_embedding`): by meaning alone, never degraded."""
     top_k: int = Field(default=10, ge=1, le=MAX_TOP_K)
-    offset: int = Field(default=0, ge=0, lt=REACHABLE)
+    offset: int = Field(default=0, ge=0, le=REACHABLE - 1)
     """Results to skip; with `top_k` at most 200. Pages of an unchanged corpus make up one order."""
     min_similarity: Number | None = Field(default=None, ge=-1, le=1)
     """Cosine similarity below which a chunk does not count as found by meaning."""

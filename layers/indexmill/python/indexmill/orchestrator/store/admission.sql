@@ -381,7 +381,7 @@ UPDATE sites SET full_at = greatest(full_at, now() + make_interval(secs => wait.
     failing_until = CASE WHEN wait.failing THEN now() + make_interval(secs => wait.seconds) ELSE failing_until END
 FROM unnest(%(sites)b::text[], %(seconds)s::float8[], %(failing)s::boolean[]) AS wait(site, seconds, failing)
 WHERE sites.site = wait.site AND sites.site IN (
-    SELECT site FROM sites WHERE site = ANY(%(sites)s) ORDER BY site FOR UPDATE SKIP LOCKED)
+    SELECT site FROM sites WHERE site = ANY(%(sites)b) ORDER BY site FOR UPDATE SKIP LOCKED)
 
 -- None leaves before its site lets the next one go.
 -- name: held_back
