@@ -18,6 +18,7 @@ from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, unknown_job
 from indexmill.orchestrator.results.deletions import PART, first_part
+from indexmill.orchestrator.store.actions import LockedJob
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.orchestrator.submission.idempotency import checked_key, kept_answer, request_digest
@@ -29,6 +30,8 @@ from indexmill.platform.time import Clock
 
 _PURPOSE: Final = b"indexmill.deletion.v1\0"
 """Of the tokens by which a dry run is confirmed."""
+_MOST_OF_FILTER: Final = 20_000
+"""Documents that one transaction can fence while its caller waits."""
 _CONFIRM_WITHIN: Final = timedelta(minutes=10)
 
 
@@ -39,9 +42,12 @@ class _Matched:
     corpus: str
     corpus_key: str
     documents: list[Target]
+    """Of a whole corpus the first ones only."""
     chunks: int
     kind: Literal["document", "filter", "everything"] = "document"
     url_prefix: str | None = None
+    count: int = 1
+    """Of documents."""
 
     @property
     def what(self) -> dict[str, Any]:
@@ -68,7 +74,7 @@ class DeleteDocuments:
         """Return what the request would delete now. Raises CallerError as the call does."""
         caller_id, wanted = owner_of(ctx, request).caller_id, _wanted(request)
         found = self.store.read(lambda tx: self._match(tx, ctx, caller_id, request, wanted))
-        count, until = len(found.documents), self.clock.now() + _CONFIRM_WITHIN
+        count, until = found.count, self.clock.now() + _CONFIRM_WITHIN
         confirm = None
         if found.kind != "document" and self.keys is not None:
             secret = self.keys.known()[0]
@@ -113,8 +119,7 @@ class DeleteDocuments:
                     "submitted_by": None if request.on_behalf_of is None else ctx.caller_id,
                 },
             )
-            documents = found.documents
-            response = SubmitResponse(job_id=job_id, url_count=len(documents))
+            response = SubmitResponse(job_id=job_id, url_count=found.count)
             if key is not None:
                 tx.keep_answer(ctx.caller_id, key, response.model_dump_json())
             return response, admit(tx, [owner.caller_id])
@@ -130,7 +135,8 @@ class DeleteDocuments:
         job_id, generation = job["job_id"], tx.next_generation()
         documents = [each.document_id for each in found.documents]
         whole = found.corpus_key if found.kind == "everything" else None
-        tx.fence_documents(job_id, documents, generation, whole)
+        # The key of a corpus fences all of its documents.
+        tx.fence_documents(job_id, [] if whole else documents, generation, whole)
         if whole is not None:
             tx.free_name(whole)
         alone = documents[0] if found.kind == "document" else None
@@ -158,16 +164,20 @@ class DeleteDocuments:
     ) -> dict[str, int]:
         """Cancel the jobs in flight and lock the documents; return the attempts that may be fetching."""
         ids = [each.document_id for each in found.documents]
-        jobs = tx.lock_document_jobs(found.corpus_key, ids)
+
+        def in_flight() -> list[LockedJob]:
+            if found.kind == "everything":
+                return tx.lock_corpus_jobs(found.corpus_key)
+            return tx.lock_document_jobs(found.corpus_key, ids)
+
+        jobs = in_flight()
         # Of many, only those that a job in flight could make get a row; the fence locks the others.
         many = [] if found.kind != "document" else found.documents
         tx.lock_documents([*many, *(each.state.target for each in jobs)])
         # What a page of a crawl added until then is seen by the second look.
         tx.lock_open_crawls(caller_id)
         known = {each.state.job_id for each in jobs}
-        jobs += [
-            each for each in tx.lock_document_jobs(found.corpus_key, ids) if each.state.job_id not in known
-        ]
+        jobs += [each for each in in_flight() if each.state.job_id not in known]
         reason = f"Its document was deleted by job {job_id}."
         fail_canceled(tx, jobs, reason, self.clock.now(), request_id or None)
         return in_first_stage(jobs)
@@ -185,10 +195,10 @@ class DeleteDocuments:
                 field="body.delete.confirm",
                 hint='Send it with "dry_run": true first.',
             )
-        if len(found.documents) > count:
+        if found.count > count:
             raise CallerError(
                 ErrorCode.CONFIRM_MISMATCH,
-                f"{len(found.documents)} documents match now; the dry run found {count}.",
+                f"{found.count} documents match now; the dry run found {count}.",
                 field="body.delete.confirm",
                 hint="Look at what matches, and confirm that.",
             )
@@ -234,14 +244,21 @@ class DeleteDocuments:
         rows = tx.match_documents(key, prefix, caller_id, alone=shared and not ctx.internal)
         if prefix is not None and not rows:
             raise self._unknown()
+        if prefix is not None and len(rows) > _MOST_OF_FILTER:
+            raise CallerError(
+                ErrorCode.VALIDATION_ERROR,
+                f"{len(rows)} documents match; a filter takes at most {_MOST_OF_FILTER}.",
+                field="body.delete.filter",
+                hint="Send a longer url_prefix, or delete the corpus.",
+            )
         targets = [
             Target(
                 caller_id=caller_id, corpus_name=corpus, corpus_key=key, document_id=document, url=url or ""
             )
-            for document, url, _ in rows
+            for document, url, _ in (rows if prefix is not None else rows[:PART])
         ]
         kind: Literal["filter", "everything"] = "filter" if prefix is not None else "everything"
-        return _Matched(corpus, key, targets, sum(chunks for *_, chunks in rows), kind, prefix)
+        return _Matched(corpus, key, targets, sum(chunks for *_, chunks in rows), kind, prefix, len(rows))
 
     def _named(self, wanted: Deletion, key: str) -> tuple[str, str]:
         """Return id and URL of the one document; the URL is "" where only the id is known."""

@@ -41,7 +41,8 @@ def erased_part(tx: JobsTx, state: JobState, erased: Erased, message_id: str) ->
             rows.objects,
         ),
     )
-    documents = tx.to_erase(state.job_id, PART)
+    key = state.target.corpus_key
+    documents = tx.to_erase_of_corpus(key, PART) if deletion.whole else tx.to_erase(state.job_id, PART)
     if not documents:
         if deletion.whole:
             tx.erase_corpus(state.target.corpus_key, state.job_id)

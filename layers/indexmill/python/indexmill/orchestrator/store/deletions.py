@@ -129,6 +129,10 @@ class Deletions:
         found = self._sql.all("lock_document_jobs", corpus_key=corpus_key, documents=list(documents))
         return [as_locked_job(row) for row in found]
 
+    def lock_corpus_jobs(self, corpus_key: str) -> list[LockedJob]:
+        """Lock and return the jobs of the corpus that have not ended, in the order of ids."""
+        return [as_locked_job(row) for row in self._sql.all("lock_corpus_jobs", corpus_key=corpus_key)]
+
     def lock_open_crawls(self, caller_id: str) -> None:
         """Let the caller's crawls add no page until the commit."""
         self._sql.all("lock_open_crawls", caller_id=caller_id)
@@ -151,6 +155,11 @@ class Deletions:
     def to_erase(self, job_id: str, most: int) -> list[str]:
         """Return the first documents of the deletion whose rows are still there."""
         return [row["id"] for row in self._sql.all("to_erase", job_id=job_id, most=most)]
+
+    def to_erase_of_corpus(self, corpus_key: str, most: int) -> list[str]:
+        """Return documents of the corpus of which there are rows."""
+        found = self._sql.all("to_erase_of_corpus", corpus_key=corpus_key, most=most)
+        return [row["id"] for row in found]
 
     def erase_documents(self, of: Deletion, corpus_key: str, documents: Sequence[str]) -> ErasedRows:
         """Delete what there is of the documents, but for what a newer generation needs; count it twice."""

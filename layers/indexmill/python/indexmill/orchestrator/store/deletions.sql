@@ -69,6 +69,12 @@ WHERE corpus_key = %(corpus_key)s AND document_id = ANY(%(documents)s) AND job_t
     AND status NOT IN ('done', 'failed')
 ORDER BY id FOR UPDATE
 
+-- name: lock_corpus_jobs
+SELECT {{state_columns}}, next_generation() AS next_generation,
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, {{is_deleted}}
+FROM jobs WHERE corpus_key = %(corpus_key)s AND job_type <> 'delete' AND status NOT IN ('done', 'failed')
+ORDER BY id FOR UPDATE
+
 -- What they add waits for the commit, and then sees the fence.
 -- name: lock_open_crawls
 SELECT id FROM crawls WHERE caller_id = %(caller_id)s AND open ORDER BY id FOR UPDATE
@@ -93,6 +99,20 @@ SELECT job_id, generation, requested_at, removed, referred, what->>'kind' = 'eve
 
 -- name: to_erase
 SELECT id FROM tombstones WHERE job_id = %(job_id)s AND NOT erased ORDER BY id LIMIT %(most)s
+
+-- Those without a row of their own, as of jobs that failed, are looked for when there is none with one.
+-- name: to_erase_of_corpus
+WITH listed AS MATERIALIZED (
+    SELECT document_id FROM documents
+    WHERE corpus_id = (SELECT id FROM corpora WHERE corpus_key = %(corpus_key)s) ORDER BY id LIMIT %(most)s
+)
+SELECT document_id AS id FROM listed
+UNION ALL SELECT document_id FROM (
+    SELECT DISTINCT document_id FROM jobs
+    WHERE NOT EXISTS (SELECT FROM listed) AND corpus_key = %(corpus_key)s AND document_id IS NOT NULL
+        AND job_type <> 'delete' AND deleted_at IS NULL
+    LIMIT %(most)s
+) AS rest
 
 -- Everything the Orchestrator has of documents of before, in one statement. A row that a newer job needs as its fence stays.
 -- An idempotency key stays used, for no request: the same one again is a conflict, and brings nothing back.
@@ -138,7 +158,10 @@ WITH gone AS MATERIALIZED (
     WHERE document_id = ANY(%(documents)s) AND published IS NULL AND min_generation <= %(generation)s::bigint + 1
     RETURNING document_id
 ), stone AS (
-    UPDATE tombstones SET erased = true WHERE job_id = %(job_id)s AND id = ANY(%(documents)s) RETURNING id
+    INSERT INTO tombstones AS t (id, generation, job_id, erased)
+    SELECT DISTINCT one, %(generation)s::bigint, %(job_id)s, true FROM unnest(%(documents)s::text[]) AS one ORDER BY one
+    ON CONFLICT (id) DO UPDATE SET generation = excluded.generation, job_id = excluded.job_id, erased = true
+    WHERE t.generation <= excluded.generation RETURNING id
 ), reference AS (
     SELECT raw_ref#>>'{ref,key}' AS key FROM gone
     UNION SELECT body_ref->>'key' FROM letter
