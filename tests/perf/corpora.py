@@ -1,4 +1,4 @@
-"""Benchmark of corpora: lists and figures of a caller with a large corpus, on a real Postgres.
+"""Benchmark of corpora: lists, figures and verification of a large one, on a real Postgres.
 
     python -m tests.perf.corpora --documents 100000
 
@@ -18,10 +18,8 @@ from statistics import quantiles
 from typing import Any, Final
 
 from indexmill.contracts.identity import corpus_key
-from indexmill.embedding.adapters.pgvector.catalogue import PostgresCatalogue
 from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
-from indexmill.embedding.api import corpora_routes, document_routes
-from indexmill.embedding.browse import BrowseCorpus
+from indexmill.embedding.api import corpora_routes
 from indexmill.embedding.corpora import ReadCorpora
 from indexmill.embedding.verify import VerifyCorpus
 from indexmill.platform.http.app import create_app, lambda_handler
@@ -80,10 +78,7 @@ class Service:
     def __init__(self, database: Database) -> None:
         rows, observability = PostgresCorpora(database), Observability("embedding")
         verify = VerifyCorpus(rows, rows, SystemClock(), limit_s=60)
-        browse = BrowseCorpus(PostgresCatalogue(database))
-        app = create_app(
-            [corpora_routes(ReadCorpora(rows), verify), document_routes(browse, observability)], observability
-        )
+        app = create_app([corpora_routes(ReadCorpora(rows), verify)], observability)
         self._handle = lambda_handler(app, observability)
 
     def __call__(self, path: str, method: str = "GET", **query: str) -> str:
@@ -135,12 +130,6 @@ def measure(service: Service) -> bool:
         show("GET /embedding/corpora/{name}", lambda: service(large)),
         show("GET /embedding/corpora (50)", lambda: service(corpora)),
         show("GET /embedding/corpora?limit=200", lambda: service(corpora, limit="200")),
-        show("GET /embedding/corpora/{name}/documents (50)", lambda: service(f"{large}/documents")),
-        show("GET …/documents?limit=200", lambda: service(f"{large}/documents", limit="200")),
-        show(
-            "GET …/documents?url_prefix=…",
-            lambda: service(f"{large}/documents", url_prefix="https://example.com/9"),
-        ),
     ]
     began = time.perf_counter()
     report = service(f"{large}/verify", "POST")
