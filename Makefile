@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-quick test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search bench-search-scale lint fmt build client audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-quick test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search bench-reindex bench-search-scale lint fmt build client audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -97,6 +97,9 @@ bench-search-scale: setup ## Measure latency and recall of search (TEXTS=DIR of 
 
 bench-corpora: setup ## Measure lists and figures of corpora at 100,000 documents
 	$(BIN)/python -m tests.perf.corpora $(ARGS)
+
+bench-reindex: setup ## Count the chunks that 500 edits of long sections have embedded again
+	$(BIN)/python -m tests.perf.reindex $(ARGS)
 
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .

@@ -121,12 +121,6 @@ class SearchCorpus:
         embedded = self.clock.monotonic()
         text = None if mode == Mode.VECTOR else request.query
         query = SearchQuery(list(asked.values()), self.embedder.space, text, vector, request.filter)
-        lists = self.index.lists(query)
-        corpora = {
-            key or _unknown(place, corpus): shown(corpus)
-            for (place, corpus), key in zip(asked.items(), lists.keys, strict=True)
-        }
-        _check_hidden(request, lists.shared)
         order = Order(
             hybrid=text is not None and vector is not None,
             vector_weight=self.vector_weight,
@@ -134,11 +128,22 @@ class SearchCorpus:
             min_bm25=request.min_bm25,
             one_per_document=request.one_per_document,
         )
-        ranked = ordered(lists, order)
-        listed = self.clock.monotonic()
-        ranked, reranked = self._reranked(request, list(corpora), ranked)
-        ranked_at = self.clock.monotonic()
-        rows = page(self.index, list(corpora), ranked[request.offset :], request.top_k, request.neighbours)
+        for again in (True, False):
+            lists = self.index.lists(query)
+            corpora = {
+                key or _unknown(place, corpus): shown(corpus)
+                for (place, corpus), key in zip(asked.items(), lists.keys, strict=True)
+            }
+            _check_hidden(request, lists.shared)
+            ranked = ordered(lists, order)
+            listed = self.clock.monotonic()
+            ranked, reranked = self._reranked(request, list(corpora), ranked)
+            ranked_at = self.clock.monotonic()
+            wanted = ranked[request.offset :]
+            rows = page(self.index, list(corpora), wanted, request.top_k, request.neighbours)
+            # A version that was replaced since its chunks were listed is gone: the new one is listed now.
+            if len(rows) == min(len(wanted), request.top_k) or not again:
+                break
         ended = self.clock.monotonic()
         if failed is not None:
             self._degraded(failed, answered=bool(ranked))
