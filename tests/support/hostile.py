@@ -158,7 +158,7 @@ def _parameter(
         return
     for value in TEXT_VALUES:
         if parameter["in"] == "path":
-            yield Attempt(method, path, place, path.format(**{name: value}), body)
+            yield Attempt(method, path, place, path.format(**{**UNKNOWN_OBJECTS, name: value}), body)
         else:
             yield Attempt(method, path, place, f"{sound}?{name}={value}", body)
 
