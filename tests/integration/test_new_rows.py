@@ -48,7 +48,7 @@ def add_field_of_a_submit(tree: Tree) -> None:
             "accept, kind, site, next_eligible_at, blocked_by)",
             "accept, label, kind, site, next_eligible_at, blocked_by)",
         ),
-        ("%(accept)s::text[], %(kind)s, site", "%(accept)s::text[], %(label)s, %(kind)s, site"),
+        ("%(accept)b::text[], %(kind)s, site", "%(accept)b::text[], %(label)s, %(kind)s, site"),
     )
     tree.edit(
         f"{LIBRARY}/orchestrator/store/jobs.sql",
@@ -131,7 +131,7 @@ def add_quota(tree: Tree) -> None:
             '        "quota_failures",\n'
             "        lambda quota: quota.failures_per_day,\n"
             "        lambda usage: usage.failed_today,\n"
-            "        lambda usage, now: _midnight(now) if usage.failed_today else None,\n"
+            "        lambda usage, now: next_midnight(now) if usage.failed_today else None,\n"
             "        counts_jobs=False,\n"
             "    ),\n",
         ),

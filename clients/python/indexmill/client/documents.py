@@ -23,7 +23,7 @@ class Documents(Transport):
     def documents(self, corpus_name: str, **filters: str | int | bool | None) -> DocumentList:
         """Return one page of a corpus's documents, in the order of their URLs. Raises ApiError.
 
-        Filters: url_prefix, stale (True: those whose page is gone), limit, cursor.
+        Filters: url_prefix, content_type, stale (True: those whose page is gone), limit, cursor.
         """
         from indexmill.contracts.http_documents import DocumentList
 
@@ -92,17 +92,18 @@ class Documents(Transport):
                 return "".join(parts)
 
     def delete(self, corpus_name: str | None = None, **what: Any) -> SubmitResponse:
-        """Start the job that deletes a document and all that was made of it. Raises ApiError.
+        """Start the job that deletes documents and all that was made of them. Raises ApiError.
 
-        What: one of url, name (of a document without a URL), document_id. From here on nothing of before is
-        published any more; when the job is done, `deletion_report` has its signed report.
+        What: one of url, name (of a document without a URL), document_id, filter and everything; the last two
+        with the confirm of a preview. From here on nothing of before is published any more; when the job is
+        done, `deletion_report` has its signed report.
         """
         from indexmill.contracts.job import SubmitResponse
 
         return self._post("/orchestrator/jobs", SubmitResponse, _deletion(corpus_name, what))
 
     def preview_deletion(self, corpus_name: str | None = None, **what: Any) -> DeletionPreview:
-        """Return what `delete` would take away now; nothing is changed. Raises ApiError."""
+        """Return what `delete` would take away now, and its confirm; changes nothing. Raises ApiError."""
         from indexmill.contracts.http_deletion import DeletionPreview
 
         body = {**_deletion(corpus_name, what), "dry_run": True}

@@ -345,7 +345,8 @@ def _after(since: datetime | None, span: timedelta) -> datetime | None:
     return since + span if since else None
 
 
-def _midnight(now: datetime) -> datetime:
+def next_midnight(now: datetime) -> datetime:
+    """Return the next midnight UTC."""
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
@@ -370,7 +371,7 @@ START_QUOTAS: Final = (
         "quota_chunks",
         lambda quota: quota.chunks_per_day,
         lambda usage: usage.chunks_today,
-        lambda usage, now: _midnight(now) if usage.chunks_today else None,
+        lambda usage, now: next_midnight(now) if usage.chunks_today else None,
         counts_jobs=False,
     ),
 )

@@ -58,7 +58,7 @@ Who = dict[str, str | None]
 
 
 class CorpusRows(Protocol):
-    """Reads corpora. All calls raise TransientError(search_unavailable)."""
+    """Reads corpora. All calls raise TransientError(database_unavailable)."""
 
     def list(self, of: Named, after: tuple[str, str] | None, limit: int) -> Sequence[Corpus]:
         """Return the corpora that the caller may read, by name and id, behind that name and id."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from indexmill.contracts.identity import (
     Quota,
     corpus_name,
     document_id,
+    next_midnight,
     tier_of,
 )
 from indexmill.contracts.messages import Target
@@ -155,8 +155,3 @@ class ChunkQuota:
             self.observability.log.warning("chunk_quota.unavailable", extra={"code": error.code})
             self.observability.count("chunk_quota_unavailable_total")
             return False
-
-
-def next_midnight(now: datetime) -> datetime:
-    """Return the next midnight UTC."""
-    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
