@@ -41,8 +41,17 @@ $$;
 INSERT INTO corpus_names (owner, name, corpus)
 SELECT CASE WHEN corpus_key = corpus_key_of('', name) THEN '' ELSE caller_id END, name, id
 FROM corpora ORDER BY id ON CONFLICT DO NOTHING;
--- From here on all is counted.
-ALTER TABLE corpus_names ALTER documents_before SET DEFAULT 0, ALTER bytes_before SET DEFAULT 0;
+-- From here on all is counted, but for what functions of the release before write beside this one: an hour at most.
+DO $$
+DECLARE
+    counted TEXT := '0';
+BEGIN
+    IF EXISTS (SELECT FROM corpora) THEN
+        counted := format('CASE WHEN now() > %L::timestamptz THEN 0 END', now() + interval '1 hour');
+    END IF;
+    EXECUTE format('ALTER TABLE corpus_names ALTER documents_before SET DEFAULT %1$s, ALTER bytes_before SET DEFAULT %1$s', counted);
+END
+$$;
 
 -- Whoever has a corpus is known as a caller; and each corpus has its name. A second one of that name is refused
 -- (unique_violation), and the transaction that runs again finds the first.
@@ -250,15 +259,15 @@ ALTER TABLE corpus_totals
     ADD COLUMN indexed_at TIMESTAMPTZ;
 
 -- Count what the release before wrote, in at most `corpora` corpora with at most `most` chunks together, and return how many
--- were counted. One snapshot has both the rows and what is counted of them already. Functions of the release before end
--- within a quarter of an hour.
+-- were counted. One snapshot has both the rows and what is counted of them already. Functions of the release before have
+-- ended an hour after the migration: a canary takes half an hour at most.
 CREATE FUNCTION count_old_corpora(corpora INTEGER, most BIGINT) RETURNS INTEGER LANGUAGE sql SECURITY DEFINER
 SET search_path = public, pg_temp
 BEGIN ATOMIC
     WITH uncounted AS (
         SELECT n.corpus, coalesce((SELECT sum(t.chunks) FROM corpus_totals AS t WHERE t.corpus = n.corpus), 0) AS chunks
         FROM corpus_names AS n
-        WHERE n.documents_before IS NULL AND n.since <= now() - interval '15 minutes'
+        WHERE n.documents_before IS NULL AND n.since <= now() - interval '1 hour'
         ORDER BY n.since LIMIT corpora FOR UPDATE SKIP LOCKED
     ), chosen AS (
         SELECT corpus FROM (

@@ -138,7 +138,7 @@ def test_what_the_release_before_wrote_is_counted_once_while_others_publish(
     place.rows.execute("UPDATE corpus_names SET documents_before = NULL, bytes_before = NULL")
     store = SweepStore(place.database)
     assert store.count_old_corpora(10, 1000) == 0, "functions of the release before may still run"
-    place.rows.execute("UPDATE corpus_names SET since = now() - interval '16 minutes'")
+    place.rows.execute("UPDATE corpus_names SET since = now() - interval '61 minutes'")
     assert place.figures() == (None, 61 - 1, None)
     assert place.get().indexed_at is None
     stop = threading.Event()

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.fault("F70")]
 WAIT_S = 0.3
 NEXT = "9000_next.sql"
 AWAITING_ADMISSION = "0012_awaiting_admission.sql"
+CORPORA = "0037_corpora.sql"
 EXPAND = """
 ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'none';
 ALTER TABLE job_history ADD COLUMN colour TEXT;
@@ -118,13 +119,19 @@ def test_a_migration_that_fails_leaves_nothing(
     assert migrate(database_url, folder) == [NEXT]
 
 
-def test_messages_that_wait_for_admission_are_taken_over(postgres_server: str, tmp_path: Path) -> None:
-    """The previous release knew them by claimed_until = 'infinity'."""
-    older = tmp_path / "sql"
+def older_schema(folder: Path, before: str) -> Path:
+    """Return the migrations in front of `before`."""
+    older = folder / "sql"
     older.mkdir()
     for file in (ROOT / "sql").glob("*.sql"):
-        if file.name < AWAITING_ADMISSION:
+        if file.name < before:
             shutil.copy(file, older)
+    return older
+
+
+def test_messages_that_wait_for_admission_are_taken_over(postgres_server: str, tmp_path: Path) -> None:
+    """The previous release knew them by claimed_until = 'infinity'."""
+    older = older_schema(tmp_path, AWAITING_ADMISSION)
     url = create_database(postgres_server, "older_schema")
     try:
         migrate(url, older)
@@ -140,3 +147,30 @@ def test_messages_that_wait_for_admission_are_taken_over(postgres_server: str, t
         assert dict(found) == {"waits": True, "claimed": False}
     finally:
         drop_database(postgres_server, "older_schema")
+
+
+def test_corpora_that_the_release_before_may_write_to_are_counted_later(
+    postgres_server: str, tmp_path: Path
+) -> None:
+    """Those of before, and those that are made while its functions still run."""
+    older = older_schema(tmp_path, CORPORA)
+    url = create_database(postgres_server, "older_corpora")
+    add = "INSERT INTO corpora (corpus_key, caller_id, name) VALUES (%(name)s, 'somebody', %(name)s)"
+    try:
+        migrate(url, older)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(add, {"name": "before"})
+            migrate(url)
+            connection.execute(add, {"name": "meanwhile"})
+            counted = (
+                "SELECT n.name, n.documents_before, n.bytes_before FROM corpus_names AS n ORDER BY n.name"
+            )
+            assert connection.execute(counted).fetchall() == [
+                ("before", None, None),
+                ("meanwhile", None, None),
+            ]
+            connection.execute("UPDATE corpus_names SET since = now() - interval '61 minutes'")
+            assert connection.execute("SELECT count_old_corpora(10, 10)").fetchall() == [(2,)]
+            assert connection.execute(counted).fetchall() == [("before", 0, 0), ("meanwhile", 0, 0)]
+    finally:
+        drop_database(postgres_server, "older_corpora")
