@@ -124,7 +124,7 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
 
 def corpora_routes(read: ReadCorpora, verify: VerifyCorpus) -> APIRouter:
     """Return the router of what is read of corpora."""
-    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["corpora"])
+    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_SEARCH_BODY), tags=["corpora"])
 
     @router.get("/corpora", summary="List the corpora that the caller may read", openapi_extra=_READ)
     async def list_corpora(
@@ -210,7 +210,7 @@ def document_routes(browse: BrowseCorpus, observability: Observability) -> APIRo
 
 def corpus_action_routes(change: ChangeCorpora) -> APIRouter:
     """Return the router of what an owner does to a corpus over `change`."""
-    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["corpora"])
+    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_SEARCH_BODY), tags=["corpora"])
 
     @router.post("/corpora/{name}/rename", summary="Rename a corpus", openapi_extra=_WRITE)
     async def rename(name: str, body: RenameRequest, ctx: Caller, request_id: RequestId) -> Corpus:
