@@ -30,7 +30,7 @@ EXACT_LIMIT: Final = 10_000
 _MAX_LISTS: Final = 1_000
 _MIN_LISTS: Final = 16
 PROBED: Final = 0.4
-"""Share of an index's lists that a search reads. A sixteenth of them has .86 of the nearest ten, 0.4 has .98."""
+"""Share of an index's lists that a search reads. A sixteenth has .86 of the nearest ten, 0.4 has .98."""
 
 
 @dataclass(frozen=True, slots=True)
