@@ -150,15 +150,18 @@ class DeletionHarness(OrchestratorHarness):
                 self.embed.bodies.append(body)
         return [read(StageResult, body) for body in self.callbacks.bodies]
 
-    def run(self) -> None:
-        """Let all workers work until their queues are empty."""
-        while self.scrape.bodies or self.embed.bodies:
+    def run(self, turns: int = 1_000) -> None:
+        """Let all workers work until their queues are empty, which takes so many turns at most."""
+        for _ in range(turns):
+            if not (self.scrape.bodies or self.embed.bodies):
+                return
             scrapes, self.scrape.bodies[:] = list(self.scrape.bodies), []
             if scrapes:
                 self.deliver(*map(self.scraped, scrapes))
             embeds, self.embed.bodies[:] = list(self.embed.bodies), []
             if results := self.embedded(embeds):
                 self.deliver(*results)
+        raise AssertionError("there is always another message")
 
     def delete(
         self, ctx: CallerContext = CALLER, corpus_name: str | None = "docs", **what: Any

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
+from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.results import deletions
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
 from tests.support.deletions import Aws, DeletionHarness
 from tests.support.jobs import CALLER, INTERNAL
+from tests.support.stack import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -24,6 +31,8 @@ NEW = "https://site.example/new"
 EVERYTHING = {"everything": True}
 FILTER = {"filter": {"url_prefix": PREFIX}}
 _numbers = itertools.count(1)
+WAITING = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -102,6 +111,82 @@ def test_a_corpus_that_is_in_use_again_stays_with_what_is_new(world: DeletionHar
     world.run()
     world.report_deletions()
     assert urls(world) == sorted([NEW, OLD[0]])
+
+
+@pytest.mark.shows("P071")
+def test_what_is_submitted_while_its_corpus_is_deleted_is_canceled(
+    world: DeletionHarness, database_url: str
+) -> None:
+    """The submit is committed when the deletion has looked for jobs in flight, and has not committed yet."""
+    index(world, OLD[0])
+    confirm = world.preview(**EVERYTHING).confirm
+    ids = list[str]()
+    with ThreadPoolExecutor(1) as pool:
+        deleting: list[Future[object]] = []
+
+        def delete_meanwhile() -> None:
+            deleting.append(pool.submit(delete_elsewhere, world, database_url, confirm))
+            eventually(lambda: world.rows(WAITING) or None, "the deletion waits for the submit")
+
+        submit = replace(world.submit_jobs, store=BeforeCommit(world.database, delete_meanwhile))
+        request = SubmitRequest(urls=[NEW, OLD[1]], corpus_name="docs")
+        ids = submit(CALLER, request, "req-1").job_ids or []
+        deleting[0].result()
+    # The deletion's own message is first, while the jobs wait for a worker.
+    waiting, world.scrape.bodies[:] = list(world.scrape.bodies), []
+    world.run(turns=20)
+    world.scrape.bodies.extend(waiting)
+    world.run(turns=20)
+    assert [(job.status, job.error and job.error.code) for job in map(world.job, ids)] == [
+        ("failed", "canceled")
+    ] * 2
+    assert world.rows("SELECT FROM chunks") == world.rows("SELECT FROM corpus_names") == []
+    index(world, NEW)
+    assert urls(world) == [NEW]
+
+
+class BeforeCommit(JobStore):
+    """Calls a function when the work of a transaction is done, in front of its commit."""
+
+    def __init__(self, database: Database, call: Callable[[], None]) -> None:
+        """As the store that it replaces."""
+        super().__init__(database)
+        self.call = call
+
+    def transaction(self, work: Callable[[JobsTx], T]) -> T:
+        def called(tx: JobsTx) -> T:
+            found = work(tx)
+            self.call()
+            return found
+
+        return super().transaction(called)
+
+
+def delete_elsewhere(world: DeletionHarness, url: str, confirm: str | None) -> None:
+    database = Database(url)
+    wanted = {"everything": True, "confirm": confirm}
+    request = {"job_type": "delete", "corpus_name": "docs", "delete": wanted}
+    delete = replace(world.delete_documents, store=JobStore(database))
+    delete(CALLER, SubmitRequest.model_validate(request), "req-2")
+    database.close()
+
+
+def test_a_second_deletion_of_the_same_documents_leaves_the_report_of_the_first(
+    world: DeletionHarness,
+) -> None:
+    index(world, *OLD[:2])
+    confirm = world.preview(**FILTER).confirm
+    first = world.delete(**FILTER, confirm=confirm).job_id
+    world.run()
+    index(world, OLD[0])
+    second = world.delete(**FILTER, confirm=confirm).job_id
+    world.run()
+    world.report_deletions()
+    ids = sorted(document_id(KEY, url) for url in OLD[:2])
+    assert (world.report(first).documents, world.report(first).document_ids) == (2, ids)
+    again = [document_id(KEY, OLD[0])]
+    assert (world.report(second).documents, world.report(second).document_ids) == (1, again)
+    assert urls(world) == []
 
 
 @pytest.mark.parametrize("what", [FILTER, EVERYTHING])

@@ -71,6 +71,9 @@ class Decider:
         if change.verdict is Verdict.ADVANCE and state.job_type == "delete" and result.retrying is None:
             erased = result.erased if isinstance(result, EmbedResult) else None
             return Change(Verdict.CONTINUE, state.status, erased=erased) if erased else _LATE
+        if change.verdict is Verdict.ADVANCE and state.corpus_is_deleted:
+            # Its submit was committed after the deletion had looked for jobs in flight.
+            return self._ended(result, ErrorCode.CANCELED, "Its corpus was deleted.")
         if change.verdict is Verdict.ADVANCE and change.status is not None:
             return self._success(change.status, state, result)
         return self._failure(state, result) if change.moves else replace(change, status=state.status)
@@ -93,7 +96,7 @@ class Decider:
         if state.budget:
             over = excess(state.budget, change, self.cost_after(state, result), self.prices)
             if over is not None:
-                return self._over_budget(over, result)
+                return self._ended(result, ErrorCode.BUDGET_EXCEEDED, over)
         message = MODULES[following.name].next_message(self.make_id(), state, result)
         generation = state.generation if following.publishes else None
         return replace(
@@ -119,9 +122,9 @@ class Decider:
             return 0.0
         return state.spent_usd + self.prices.of(result.spent or Spent())
 
-    def _over_budget(self, over: str, result: StageResult) -> Change:
-        now = self.clock.now()
-        error = JobError(stage=result.stage, code=ErrorCode.BUDGET_EXCEEDED, message=over, at=now)
+    def _ended(self, result: StageResult, code: ErrorCode, why: str) -> Change:
+        """Fail the job although its stage succeeded."""
+        error = JobError(stage=result.stage, code=code, message=why, at=self.clock.now())
         return Change(Verdict.FAIL, JobStatus.FAILED, error)
 
     def _failure(self, state: JobState, result: StageResult) -> Change:

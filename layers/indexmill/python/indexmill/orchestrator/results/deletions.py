@@ -16,6 +16,8 @@ from indexmill.orchestrator.store.rows import JobState, OutboxRow
 
 PART: Final = 100
 """Documents that one message erases."""
+MOST_SHOWN: Final = 1_000
+"""Documents that a report names."""
 STAGE: Final = STAGES[-1].name
 
 
@@ -29,6 +31,7 @@ def erased_part(tx: JobsTx, state: JobState, erased: Erased, message_id: str) ->
         return []
     task = read_kept(EmbedTask, payload)
     rows = tx.erase_documents(deletion, state.target.corpus_key, task.erases or [])
+    shown = deletion.removed.get("documents", {}).get("before", 0) < MOST_SHOWN
     index = erased.model_dump()
     left = index.pop("left")
     # What is left is of no one kind: it is none, or the report says that the deletion is not whole.
@@ -38,11 +41,13 @@ def erased_part(tx: JobsTx, state: JobState, erased: Erased, message_id: str) ->
         ErasedRows(
             added(deletion.removed, added(rows.removed, seen)),
             added(deletion.referred, rows.referred),
-            rows.objects,
+            [each for each in rows.objects if shown or not each.startswith("document:")],
         ),
     )
-    key = state.target.corpus_key
-    documents = tx.to_erase_of_corpus(key, PART) if deletion.whole else tx.to_erase(state.job_id, PART)
+    if deletion.whole:
+        documents = tx.to_erase_of_corpus(state.target.corpus_key, deletion.generation, PART)
+    else:
+        documents = tx.to_erase(state.job_id, PART)
     if not documents:
         if deletion.whole:
             tx.erase_corpus(state.target.corpus_key, state.job_id)

@@ -53,8 +53,8 @@ class ErasedDeletion:
     removed: Counts
     referred: Counts
     objects: list[str]
-    """Keys of the bucket, and `message:` and `job:` with an id: what is this caller's alone."""
-    document_ids: list[str]
+    """Keys of the bucket, and `message:` and `job:` with an id: what is this caller's alone. And `document:`
+    with the ids of the first documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ class Deletions:
         """Return the first documents of the deletion whose rows are still there."""
         return [row["id"] for row in self._sql.all("to_erase", job_id=job_id, most=most)]
 
-    def to_erase_of_corpus(self, corpus_key: str, most: int) -> list[str]:
-        """Return documents of the corpus of which there are rows."""
-        found = self._sql.all("to_erase_of_corpus", corpus_key=corpus_key, most=most)
-        return [row["id"] for row in found]
+    def to_erase_of_corpus(self, corpus_key: str, generation: int, most: int) -> list[str]:
+        """Return documents of the corpus that were not erased yet by the deletion of this generation."""
+        values = {"corpus_key": corpus_key, "generation": generation, "most": most}
+        return [row["id"] for row in self._sql.all("to_erase_of_corpus", **values)]
 
     def erase_documents(self, of: Deletion, corpus_key: str, documents: Sequence[str]) -> ErasedRows:
         """Delete what there is of the documents, but for what a newer generation needs; count it twice."""

@@ -100,17 +100,23 @@ SELECT job_id, generation, requested_at, removed, referred, what->>'kind' = 'eve
 -- name: to_erase
 SELECT id FROM tombstones WHERE job_id = %(job_id)s AND NOT erased ORDER BY id LIMIT %(most)s
 
--- Those without a row of their own, as of jobs that failed, are looked for when there is none with one.
+-- Those without a row of their own, as of jobs that failed, are looked for when there is none with one. Each is erased once,
+-- which its tombstone tells: a job whose submit was committed meanwhile leaves rows, and ends as canceled.
 -- name: to_erase_of_corpus
 WITH listed AS MATERIALIZED (
     SELECT document_id FROM documents
-    WHERE corpus_id = (SELECT id FROM corpora WHERE corpus_key = %(corpus_key)s) ORDER BY id LIMIT %(most)s
+    WHERE corpus_id = (SELECT id FROM corpora WHERE corpus_key = %(corpus_key)s)
+        AND NOT EXISTS (
+            SELECT FROM tombstones AS t WHERE t.id = documents.document_id AND t.generation >= %(generation)s)
+    ORDER BY id LIMIT %(most)s
 )
 SELECT document_id AS id FROM listed
 UNION ALL SELECT document_id FROM (
     SELECT DISTINCT document_id FROM jobs
     WHERE NOT EXISTS (SELECT FROM listed) AND corpus_key = %(corpus_key)s AND document_id IS NOT NULL
         AND job_type <> 'delete' AND deleted_at IS NULL
+        AND NOT EXISTS (
+            SELECT FROM tombstones AS t WHERE t.id = jobs.document_id AND t.generation >= %(generation)s)
     LIMIT %(most)s
 ) AS rest
 
@@ -179,7 +185,8 @@ SELECT jsonb_build_object(
     coalesce((SELECT jsonb_object_agg(name, count) FROM prefix), '{}') AS referred,
     ARRAY(SELECT key FROM reference WHERE key LIKE 'uploads/%%' OR key LIKE 'dead-letters/%%'
         UNION SELECT 'message:' || id FROM message WHERE stage = 'embedding' AND is_long
-        UNION SELECT 'job:' || id FROM gone WHERE is_long) AS objects
+        UNION SELECT 'job:' || id FROM gone WHERE is_long
+        UNION SELECT 'document:' || id FROM stone) AS objects
 
 -- What a second look finds of what was deleted just now.
 -- name: left_of_documents
@@ -198,6 +205,7 @@ SELECT jsonb_build_object(
         'crawl_pages', (SELECT count(*) FROM crawl_pages WHERE job_id IN (SELECT id FROM gone))) AS removed,
     (SELECT count(*) FROM gone WHERE raw_ref IS NOT NULL)::int AS referred
 
+-- The ids of documents are kept here, and not read from the tombstones in the end: a later deletion takes those over.
 -- name: keep_erased
 UPDATE deletions SET removed = %(removed)s, referred = %(referred)s,
     objects = ARRAY(SELECT DISTINCT unnest(objects || %(objects)s::text[]))
@@ -230,8 +238,7 @@ WITH gone AS (
 SELECT count(*)::int AS gone FROM gone
 
 -- name: deletions_to_report
-SELECT d.job_id, d.caller_id, d.what, d.requested_at, d.erased_at, d.removed, d.referred, d.objects,
-    ARRAY(SELECT id FROM tombstones AS t WHERE t.job_id = d.job_id AND id ~ '^[0-9a-f]{64}$' ORDER BY id LIMIT 1000) AS document_ids
+SELECT d.job_id, d.caller_id, d.what, d.requested_at, d.erased_at, d.removed, d.referred, d.objects
 FROM deletions AS d WHERE erased_at IS NOT NULL AND reported_at IS NULL ORDER BY erased_at LIMIT %(most)s
 
 -- name: end_deletion

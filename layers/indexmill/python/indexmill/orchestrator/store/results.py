@@ -258,6 +258,7 @@ def as_state(row: Row) -> JobState:
         has_dependents=row["has_dependents"],
         budget=Budget.model_validate(row["budget"]) if row["budget"] else None,
         has_duplicates=row.get("has_duplicates", False),
+        corpus_is_deleted=row.get("corpus_is_deleted", False),
     )
 
 

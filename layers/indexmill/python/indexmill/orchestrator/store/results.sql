@@ -7,7 +7,8 @@ SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
 -- name: lock_jobs
 SELECT {{state_columns}}, next_generation() AS next_generation,
     EXISTS (SELECT FROM duplicates AS d WHERE d.document_id = jobs.document_id)
-        OR EXISTS (SELECT FROM duplicates AS d WHERE d.original = jobs.document_id) AS has_duplicates
+        OR EXISTS (SELECT FROM duplicates AS d WHERE d.original = jobs.document_id) AS has_duplicates,
+    EXISTS (SELECT FROM tombstones WHERE tombstones.id = jobs.corpus_key) AS corpus_is_deleted
 FROM jobs WHERE id = ANY(%(job_ids)s) ORDER BY id FOR UPDATE
 
 -- Of jobs with a budget in money. OFFSET 0 has the planner look up each job's history by its index.

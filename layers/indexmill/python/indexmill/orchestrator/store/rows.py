@@ -106,6 +106,8 @@ class JobState:
     """Facts of the page that was fetched, as in PageFacts."""
     has_duplicates: bool = False
     """Whether its document names others or is named by them; known where results are applied."""
+    corpus_is_deleted: bool = False
+    """Whether its corpus was deleted while the job was submitted; known where results are applied."""
     original: DuplicateOf | None = None
     """What its page is a duplicate of; known when its text arrives."""
     is_shown: bool = False

@@ -62,6 +62,8 @@ class ReportDeletions:
         after: Counter[str] = Counter(before)
         for each in deletion.objects:
             kind, _, name = each.partition(":")
+            if kind == "document":
+                continue
             store, key, label = self.objects, each, f"{each.partition('/')[0]}/"
             if kind == "message":
                 key, label = self._vectors(name), "progress/"
@@ -79,6 +81,7 @@ class ReportDeletions:
 
     def _report(self, deletion: ErasedDeletion, objects: Counts) -> DeletionReport:
         removed = {**deletion.removed, **objects}
+        named = [each.removeprefix("document:") for each in deletion.objects if each.startswith("document:")]
         return DeletionReport(
             job_id=deletion.job_id,
             caller_id=deletion.caller_id,
@@ -86,7 +89,7 @@ class ReportDeletions:
             requested_at=deletion.requested_at,
             erased_at=deletion.erased_at,
             documents=removed.pop("documents", {}).get("before", 0),
-            document_ids=deletion.document_ids,
+            document_ids=sorted(named),
             removed={kind: Removed(**counts) for kind, counts in sorted(removed.items())},
             referred={f"{kind}/": Removed(**counts) for kind, counts in sorted(deletion.referred.items())},
             stays=self._stays(deletion.erased_at),
