@@ -112,6 +112,11 @@ ONE, TWO, DOC, OTHER, GIVEN, ROOT = (url.removeprefix("https://") for url in DOC
         ({"metadata_dates": {"due": {"since": "2026-03-15T01:30:00Z"}}}, {TWO}),
         ({"metadata_dates": {"due": {"before": "9999-12-31"}}}, {ONE, TWO, ROOT}),
         ({"metadata_dates": {"none": {"since": "0001-01-01"}}}, set()),
+        (
+            {"metadata_dates": {"due": {"since": "2026-03-15T00+23:59", "before": "9999-12-31T23:59-23:59"}}},
+            {TWO, ROOT},
+        ),
+        ({"metadata_dates": {"due": {"before": "2026-03-14T15:59:59+15:59:59.5"}}}, set()),
         ({"published_at": {"since": "0001-01-01T00:00+14:00", "before": "9999-12-31T23:59-14:00"}}, {ONE}),
         ({"metadata_dates": {"due": {"since": "2026-01-01"}, "team": {"since": "2026-01-01"}}}, set()),
         ({"language": "en", "metadata": {"team": "quay"}}, {TWO}),

@@ -104,6 +104,7 @@ def test_an_unknown_corpus_or_another_callers_is_not_found(
         (SearchRequest(query="a", corpus_name="Not Valid"), ErrorCode.CORPUS_NAME_INVALID),
         (SearchRequest(query_embedding=[1.0, 2.0]), ErrorCode.DIMENSION_MISMATCH),
         (SearchRequest(query_embedding=[0.0] * 8), ErrorCode.VALIDATION_ERROR),
+        (SearchRequest(query_embedding=[1e308] * 8), ErrorCode.VALIDATION_ERROR),
         (SearchRequest(query="a", corpora=["fine", "Not Valid"]), ErrorCode.CORPUS_NAME_INVALID),
     ],
 )

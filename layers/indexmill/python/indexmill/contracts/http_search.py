@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -47,7 +47,14 @@ def _moment(value: object) -> datetime:
         found = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
         raise ValueError("Send a date or a time as 2026-03-14 or 2026-03-14T09:30:00Z.") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    if found.tzinfo is None:
+        return found.replace(tzinfo=UTC)
+    try:
+        # Postgres does not know each offset that Python knows.
+        return found.astimezone(UTC)
+    except OverflowError:
+        first, last = datetime(MINYEAR, 1, 1, tzinfo=UTC), datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
+        return first if found.year == MINYEAR else last
 
 
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
@@ -198,6 +199,8 @@ class SearchCorpus:
             )
         if not any(vector):
             _refuse("query_embedding", "query_embedding must not be all zeros.")
+        if not math.isfinite(math.hypot(*vector)):
+            _refuse("query_embedding", "The numbers of query_embedding are too large.")
         return vector, None
 
     def _embedded(
