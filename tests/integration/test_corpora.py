@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_corpora import Corpus
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
+from indexmill.contracts.pages import cursor_of
 from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.corpora import ReadCorpora
@@ -109,7 +111,9 @@ def test_a_caller_lists_its_own_corpora_by_name_a_page_at_a_time(place: Place) -
     for unknown in ("corpus-99", theirs[0].corpus_id, "corpus_" + "0" * 32):
         with pytest.raises(CallerError, match="No such corpus"):
             place.get(unknown)
-    for wrong in ("YWJj", "WyJhIiwgImIiXQ==", "not base64", "WzEsIDJd"):
+    known = theirs[0].corpus_id
+    forged = [cursor_of([name, known]) for name in ("a\0", "\ud800", "a\n")]
+    for wrong in ("YWJj", "WyJhIiwgImIiXQ==", "not base64", "WzEsIDJd", *forged):
         with pytest.raises(CallerError) as caught:
             place.corpora.list(MINE, 3, wrong)
         assert (caught.value.code, caught.value.field) == ("validation_error", "query.cursor")
@@ -188,10 +192,25 @@ def test_a_sound_corpus_is_verified_in_as_many_requests_as_it_takes(place: Place
             break
     assert [each.sound for each in answers] == [None, None, True]
     assert answers[-1] == whole
-    for wrong in ("eA==", "WzEsIDJd", "WzEsIDAsIFsxXSwgIngiXQ=="):
+    sums = [0] * 5
+    forged = [
+        [math.inf, 0, sums, "x"],
+        [0, math.inf, sums, "x"],
+        [0, -1, sums, "x"],
+        [0.5, 0, sums, "x"],
+        [0, 0, "00000", "x"],
+        [0, 0, [*sums[1:], math.inf], "x"],
+        [0, 0, sums, "\0"],
+        [0, 0, sums, 1],
+        [2**62, 0, sums, "x"],
+    ]
+    for wrong in ("eA==", "WzEsIDJd", "WzEsIDAsIFsxXSwgIngiXQ==", *map(cursor_of, forged)):
         with pytest.raises(CallerError) as caught:
             place.verify(MINE, "default", wrong)
         assert (caught.value.code, caught.value.field) == ("validation_error", "body.cursor")
+    # Whatever a cursor says was counted: the answer takes no longer for it.
+    huge = place.verify(MINE, "default", cursor_of([0, 0, [2**62 - 1] * 5, "x"]))
+    assert (huge.figures, huge.next_cursor) == (None, None)
     with pytest.raises(CallerError, match="No such corpus"):
         place.verify(OTHER, place.get().corpus_id, None)
 

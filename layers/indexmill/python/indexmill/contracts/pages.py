@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 
@@ -37,12 +37,19 @@ def cursor_of(values: Sequence[Any]) -> str:
 def values_of(cursor: str) -> list[Any]:
     """Return the values of a cursor; raises CallerError(validation_error) for another text."""
     try:
-        values = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        values = json.loads(base64.urlsafe_b64decode(cursor.encode()), parse_constant=_refused)
     except (ValueError, binascii.Error) as error:
         raise foreign_cursor() from error
-    if not isinstance(values, list):
+    if not isinstance(values, list) or not all(
+        each.isprintable() for each in values if isinstance(each, str)
+    ):
         raise foreign_cursor()
     return values
+
+
+def _refused(constant: str) -> NoReturn:
+    """Refuse numbers that JSON does not have."""
+    raise ValueError(constant)
 
 
 def foreign_cursor() -> CallerError:

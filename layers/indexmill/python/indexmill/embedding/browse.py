@@ -233,6 +233,6 @@ def _place(cursor: str, *kinds: type) -> Any:
     values = values_of(cursor)
     if [type(each) for each in values] != [*kinds]:
         raise foreign_cursor()
-    if not all(each.isprintable() if isinstance(each, str) else abs(each) < _BIGGEST for each in values):
+    if not all(abs(each) < _BIGGEST for each in values if isinstance(each, int)):
         raise foreign_cursor()
     return tuple(values)

@@ -20,6 +20,8 @@ _SHOWN: Final = 100
 _TERMS: Final = 2**31
 _SLICE: Final = 2_000_000
 """Postings of one statement, about."""
+_MOST_SLICES: Final = 500
+"""Whatever a cursor says of postings."""
 _SUMS: Final = ("documents", "chunks", "words", "bytes", "postings")
 
 
@@ -110,7 +112,7 @@ class VerifyCorpus:
 
     def _compared(self, corpus: int, done: _Progress) -> list[ComparedFigure] | None:
         """Return the figures beside what was found; None when a publish has changed either meanwhile."""
-        slices = 1 + done.sums[-1] // _SLICE
+        slices = min(1 + done.sums[-1] // _SLICE, _MOST_SLICES)
         bounds = [_TERMS * at // slices for at in range(slices + 1)]
         postings = sum(self.holdings.postings(corpus, first, behind) for first, behind in pairwise(bounds))
         stored = self.holdings.figures(corpus)
@@ -142,16 +144,14 @@ def _add(done: _Progress, documents: Sequence[Mapping[str, Any]]) -> None:
 
 def _continued(cursor: str) -> _Progress:
     try:
-        values = values_of(cursor)
-        after, wrong, sums, version = values
-        progress = _Progress(int(after), int(wrong), [int(each) for each in sums], str(version))
+        after, wrong, sums, version = values_of(cursor)
+        numbers = [after + 1, wrong, *sums]
+        sound = len(sums) == len(_SUMS) and all(type(each) is int and 0 <= each < 2**62 for each in numbers)
     except (TypeError, ValueError, CallerError) as error:
         raise _foreign() from error
-    if len(progress.sums) != len(_SUMS) or not all(0 <= each < 2**62 for each in progress.sums):
+    if not sound or not isinstance(version, str):
         raise _foreign()
-    if not -1 <= progress.after < 2**62:
-        raise _foreign()
-    return progress
+    return _Progress(after, wrong, sums, version)
 
 
 def _foreign() -> CallerError:
