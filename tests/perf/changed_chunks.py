@@ -1,4 +1,4 @@
-"""Chunks of the benchmark's pages that an older commit does not make: what an update embeds again.
+"""Chunks of the benchmark's pages that an older commit does not make: what a page that changes embeds again.
 
     .venv/bin/python -m tests.perf.changed_chunks COMMIT [--cache FOLDER]
 
