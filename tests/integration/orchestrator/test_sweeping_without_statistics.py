@@ -52,7 +52,7 @@ FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
 STATEMENTS: dict[str, dict[str, Any]] = {
     "has_old_rows": dict.fromkeys(
-        ("payloads", "inbox", "keys", "letters", "starts", "links"), timedelta(days=7)
+        ("payloads", "inbox", "keys", "letters", "starts", "links", "tombstones"), timedelta(days=7)
     ),
     "purge_outbox": {"payloads": timedelta(days=7), "limit": 100},
     "purge_crawls": {"payloads": timedelta(days=7), "limit": 100},

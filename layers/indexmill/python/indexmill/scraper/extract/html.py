@@ -260,6 +260,12 @@ _DATED: Final = ("publish", "dcterms.", "dc.date", "pubdate", '"date"', "'date'"
 """What a page contains that says when it was published. Most do not, and are not searched for it."""
 
 
+def _is_dated(html: str) -> bool:
+    # The copy of a large page ends here: reading on takes the memory.
+    lower = html.lower()
+    return any(each in lower for each in _DATED)
+
+
 class Page(NamedTuple):
     """Contents of a page; the Markdown is "" when it has no text."""
 
@@ -290,8 +296,7 @@ def read_html(
         return Page("", None, None, (), None, {})
     title, language, robots = _title(tree), _language(root), _robots(tree)
     metadata = read_metadata(tree) if with_metadata else {}
-    lower = html.lower()
-    published = published_at(tree) if any(each in lower for each in _DATED) else None
+    published = published_at(tree) if _is_dated(html) else None
     spell_formulas(tree)
     keep_lines(tree, len(html))
     canonical = _canonical(tree) if "anonical" in html or "ANONICAL" in html else None
