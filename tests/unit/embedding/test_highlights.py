@@ -22,6 +22,7 @@ pytestmark = pytest.mark.shows("P065")
 ODD = st.text(
     alphabet=st.sampled_from(
         "aZ é\u0301ßÅ\u212bﬁ½①C++#.net の한국\u1112\u1161\u11abกา\u3099か\u202e\u200d👩İ\u2014…'\u2019\n-_"
+        "ㄱㅏ\uffa1\uffc2\u0bc6\u0bbe"
     )
 )
 
@@ -42,6 +43,8 @@ def marked(query: str, text: str) -> list[str]:
         ("東京都", "東京都と京都", ["東京都", "京都"]),
         ("office", "the o\ufb03ce", ["o\ufb03ce"]),
         ("sea", "<b>Sea</b> & sea", ["Sea", "sea"]),
+        ("가나", "\u1100\u1161\u1102\u1161 ㄱㅏ", ["\u1100\u1161\u1102\u1161"]),
+        ("각", "\u1100\u1161\u11a8", ["\u1100\u1161\u11a8"]),
         ("boat", "👩‍🚀 boat 👍 boat", ["boat", "boat"]),
     ],
 )

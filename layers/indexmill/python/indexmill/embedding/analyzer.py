@@ -56,6 +56,12 @@ _IS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 # Marks that people leave out when they type: Latin, Greek and Cyrillic accents, Hebrew points, Arabic vowels.
 _ACCENTS: Final = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u064b-\u065f\u0670]")
 
+_JOINING: Final = re.compile(
+    "[\u1161-\u1175\u11a8-\u11c2\u09be\u09d7\u0b3e\u0b56\u0b57\u0bbe\u0bd7\u0cc2\u0cd5\u0cd6\u0d3e\u0d57\u0dcf\u0ddf"
+    "\u102e\u1b35\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930]"
+)
+"""What forms one character with the one before: vowels and ends of Hangul syllables, Indic vowel signs."""
+
 _stemmer: Final = Stemmer.Stemmer("english")
 _lock: Final = threading.Lock()  # the stemmer is not safe for threads
 _term_of_word: Final[dict[str, int]] = {}
@@ -128,13 +134,20 @@ def _folded_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
     start = 0
     while start < len(text):
         end = start + 1
-        # A character and its marks are folded together.
-        while end < len(text) and unicodedata.combining(text[end]):
+        # A character is folded together with its marks, and with what forms one character with it.
+        while end < len(text) and _continues(text[end]):
             end += 1
         pieces.append(_folded(text[start:end]).casefold())
         places += [(start, end)] * len(pieces[-1])
         start = end
     return "".join(pieces), places
+
+
+def _continues(character: str) -> bool:
+    if character.isascii():
+        return False
+    apart = unicodedata.normalize("NFKD", character)
+    return unicodedata.combining(character) > 0 or _JOINING.match(apart) is not None
 
 
 def _term_of(word: str) -> int:
