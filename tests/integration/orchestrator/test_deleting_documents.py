@@ -20,7 +20,7 @@ from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
 from tests.support.deletions import Aws, DeletionHarness
-from tests.support.jobs import CALLER
+from tests.support.jobs import CALLER, INTERNAL
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
@@ -276,7 +276,7 @@ def test_in_a_shared_corpus_only_what_one_caller_alone_submitted_is_deleted(
     database_url: str, aws: Aws
 ) -> None:
     world = DeletionHarness(database_url, aws, CorpusIsolation.SHARED)
-    other = CallerContext("feedfeedfeedfeed")
+    other = CallerContext("0ddba110ddba1100")
     index(world, ONE, OTHER)
     index(world, OTHER, ctx=other)
     for ctx in (CALLER, other):
@@ -289,6 +289,16 @@ def test_in_a_shared_corpus_only_what_one_caller_alone_submitted_is_deleted(
     world.delete(url=ONE)
     world.run()
     assert world.rows("SELECT url FROM documents") == [(OTHER,)]
+    # An operator deletes what callers share, also what was never published.
+    unpublished = world.submit(f"{ONE}/unpublished", other)
+    for url in (OTHER, f"{ONE}/unpublished"):
+        world.delete(INTERNAL, url=url)
+    assert world.status(unpublished, other) == "failed"
+    world.run()
+    assert world.rows("SELECT FROM documents") == []
+    with pytest.raises(CallerError) as absent:
+        world.delete(INTERNAL, url=f"{ONE}/unknown")
+    assert absent.value.code == "not_found"
     world.close()
 
 

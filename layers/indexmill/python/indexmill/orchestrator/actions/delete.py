@@ -216,9 +216,10 @@ class DeleteDocuments:
         document, url = self._named(wanted, asked)
         found = tx.find_document(asked, document)
         callers = tx.callers_of_document(asked, document)
-        if found is None and caller_id not in callers:
+        bound = self.isolation is CorpusIsolation.SHARED and not ctx.internal
+        if found is None and (caller_id not in callers if bound else not callers):
             raise self._unknown()
-        if self.isolation is CorpusIsolation.SHARED:
+        if bound:
             _check_owner(caller_id, callers, found.owner if found else caller_id)
         target = Target(
             caller_id=caller_id,
