@@ -164,6 +164,28 @@ def test_a_part_that_is_delivered_twice_counts_once(world: DeletionHarness) -> N
     assert world.report(job_id).removed["chunks"].before == 1
 
 
+@pytest.mark.shows("X11")
+@pytest.mark.parametrize(("table", "act"), [("inbox", "DELETE"), ("idempotency_keys", "UPDATE")])
+def test_what_is_left_is_counted(world: DeletionHarness, table: str, act: str) -> None:
+    (old,) = index(world, ONE)
+    world.rows(
+        "INSERT INTO idempotency_keys (caller_id, key, body_sha256, answer)"
+        " VALUES (%s, 'k', 'x', jsonb_build_object('job_id', %s::text)) RETURNING key",
+        CALLER.caller_id,
+        old,
+    )
+    for statement in (
+        "CREATE FUNCTION pass_by() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        f"CREATE TRIGGER pass_by BEFORE {act} ON {table} FOR EACH ROW EXECUTE FUNCTION pass_by()",
+    ):
+        world.database.connection().execute(statement.encode())
+    job_id = world.delete(url=ONE).job_id
+    world.run()
+    world.report_deletions()
+    left = {kind: counts.after for kind, counts in world.report(job_id).removed.items() if counts.after}
+    assert left == {table: 3 if table == "inbox" else 1}
+
+
 def test_a_deletion_that_waits_for_its_report_is_neither_lost_nor_stuck(world: DeletionHarness) -> None:
     """Also when nothing can be signed for an hour: what a sweeper has a message of, it sends again."""
     index(world, ONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.contracts.job import SubmitRequest
+from indexmill.orchestrator.actions import delete
 from indexmill.orchestrator.results import deletions
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.platform.postgres.database import Database
@@ -42,7 +44,8 @@ def aws(ministack: MiniStack) -> Aws:
 
 @pytest.fixture
 def world(database_url: str, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeletionHarness]:
-    monkeypatch.setattr(deletions, "PART", 2)
+    for module in (delete, deletions):
+        monkeypatch.setattr(module, "PART", 2)
     made = DeletionHarness(database_url, aws)
     yield made
     made.close()
@@ -98,6 +101,17 @@ def test_a_corpus_is_deleted_with_its_name_and_nothing_of_before_comes_back(worl
     world.deliver(*world.embedded(messages))
     assert urls(world) == [NEW]
     assert world.rows("SELECT corpus_key FROM corpora WHERE corpus_key = %s", KEY) == []
+
+
+def test_each_part_counts_as_an_admission(world: DeletionHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    """By which the alarm of endless loops knows how many messages there may be."""
+    index(world, *OLD)
+    confirm = world.preview(**FILTER).confirm
+    capsys.readouterr()
+    world.delete(**FILTER, confirm=confirm)
+    world.run()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert sum(sum(line.get("jobs_admitted_total", [])) for line in lines) == 3
 
 
 def test_a_corpus_that_is_in_use_again_stays_with_what_is_new(world: DeletionHarness) -> None:

@@ -167,8 +167,10 @@ class Deletions:
         values |= {"generation": of.generation}
         own = {"job_id": of.job_id, "requested_at": of.requested_at, "whole": of.whole}
         before = self._sql.one("erase_documents", **values, **own)
-        after = self._sql.one("left_of_documents", **values)
-        if before is None or after is None:
+        if before is None:
+            raise LookupError(of.job_id)
+        after = self._sql.one("left_of_documents", **values, messages=before["messages"])
+        if after is None:
             raise LookupError(of.job_id)
         left = after["removed"]
         return ErasedRows(

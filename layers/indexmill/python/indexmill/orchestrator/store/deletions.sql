@@ -133,20 +133,14 @@ WITH gone AS MATERIALIZED (
 ), message AS (
     DELETE FROM outbox USING gone WHERE outbox.job_id = gone.id RETURNING outbox.id, outbox.payload, outbox.stage, gone.is_long
 ), result AS (
-    DELETE FROM inbox USING message CROSS JOIN (
-        SELECT ':result' AS suffix UNION ALL SELECT ':dead' UNION ALL SELECT ':retrying:' || n FROM generate_series(1, 100) AS n
-    ) AS kind
+    DELETE FROM inbox USING message CROSS JOIN {{result_kinds}}
     WHERE inbox.message_id = message.id || kind.suffix RETURNING inbox.message_id
 ), letter AS (
     DELETE FROM dead_letters WHERE job_id IN (SELECT id FROM gone)
         OR job_id IS NULL AND substring(body FROM '"document_id":"([0-9a-f]{64})"') = ANY(%(documents)s)
     RETURNING body, body_ref
 ), answer AS (
-    UPDATE idempotency_keys SET answer = '{}', body_sha256 = ''
-    WHERE caller_id IN (SELECT caller_id FROM gone UNION SELECT submitted_by FROM gone)
-        AND (answer->>'job_id' IN (SELECT id FROM gone)
-             OR answer->'job_ids' ?| ARRAY(SELECT id FROM gone))
-    RETURNING key
+    UPDATE idempotency_keys SET answer = '{}', body_sha256 = '' WHERE {{answers_of_gone}} RETURNING key
 ), link AS (
     DELETE FROM page_links WHERE document_id = ANY(%(documents)s) RETURNING document_id
 ), page AS (
@@ -186,21 +180,35 @@ SELECT jsonb_build_object(
     ARRAY(SELECT key FROM reference WHERE key LIKE 'uploads/%%' OR key LIKE 'dead-letters/%%'
         UNION SELECT 'message:' || id FROM message WHERE stage = 'embedding' AND is_long
         UNION SELECT 'job:' || id FROM gone WHERE is_long
-        UNION SELECT 'document:' || id FROM stone) AS objects
+        UNION SELECT 'document:' || id FROM stone) AS objects,
+    ARRAY(SELECT id FROM message) AS messages
+
+-- Results of a message have its id with one of these behind it.
+-- fragment: result_kinds
+(
+    SELECT ':result' AS suffix UNION ALL SELECT ':dead' UNION ALL SELECT ':retrying:' || n FROM generate_series(1, 100) AS n
+) AS kind
+
+-- fragment: answers_of_gone
+caller_id IN (SELECT caller_id FROM gone UNION SELECT submitted_by FROM gone)
+AND (answer->>'job_id' IN (SELECT id FROM gone) OR answer->'job_ids' ?| ARRAY(SELECT id FROM gone))
 
 -- What a second look finds of what was deleted just now.
 -- name: left_of_documents
 WITH gone AS MATERIALIZED (
-    SELECT id, url, raw_ref FROM jobs
+    SELECT id, url, raw_ref, caller_id, submitted_by FROM jobs
     WHERE corpus_key = %(corpus_key)s AND document_id = ANY(%(documents)s) AND deleted_at = now()
 )
 SELECT jsonb_build_object(
-        'documents', 0, 'jobs', (SELECT count(*) FROM gone WHERE url NOT LIKE 'deleted:%%'),
+        'documents', (SELECT count(*) FROM documents WHERE document_id = ANY(%(documents)s) AND published <= %(generation)s),
+        'jobs', (SELECT count(*) FROM gone WHERE url NOT LIKE 'deleted:%%'),
         'catalogue', (SELECT count(*) FROM documents WHERE document_id = ANY(%(documents)s)
                       AND published IS NULL AND min_generation <= %(generation)s::bigint + 1),
         'outbox', (SELECT count(*) FROM outbox WHERE job_id IN (SELECT id FROM gone)),
-        'inbox', 0, 'dead_letters', (SELECT count(*) FROM dead_letters WHERE job_id IN (SELECT id FROM gone)),
-        'idempotency_keys', 0,
+        'inbox', (SELECT count(*) FROM unnest(%(messages)s::text[]) AS message (id) CROSS JOIN {{result_kinds}}
+                  JOIN inbox ON inbox.message_id = message.id || kind.suffix),
+        'dead_letters', (SELECT count(*) FROM dead_letters WHERE job_id IN (SELECT id FROM gone)),
+        'idempotency_keys', (SELECT count(*) FROM idempotency_keys WHERE {{answers_of_gone}}),
         'page_links', (SELECT count(*) FROM page_links WHERE document_id = ANY(%(documents)s)),
         'crawl_pages', (SELECT count(*) FROM crawl_pages WHERE job_id IN (SELECT id FROM gone))) AS removed,
     (SELECT count(*) FROM gone WHERE raw_ref IS NOT NULL)::int AS referred
