@@ -155,6 +155,10 @@ def test_what_is_submitted_while_its_corpus_is_deleted_is_canceled(
         ("failed", "canceled")
     ] * 2
     assert world.rows("SELECT FROM chunks") == world.rows("SELECT FROM corpus_names") == []
+    world.database.connection().execute("UPDATE jobs SET created_at = now() WHERE job_type <> 'delete'")
+    for again in (lambda: world.replay(ids[0]), lambda: world.retry_jobs.one(CALLER, ids[1])):
+        with pytest.raises(CallerError, match="deleted"):
+            again()
     index(world, NEW)
     assert urls(world) == [NEW]
 

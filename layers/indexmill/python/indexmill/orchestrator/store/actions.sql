@@ -1,9 +1,11 @@
 -- Statements of job actions.
 
 -- Deleted, or about to be.
+-- The key of a deleted corpus is not used again, so all of its jobs are deleted: also those that were submitted meanwhile.
 -- fragment: is_deleted
 (deleted_at IS NOT NULL OR EXISTS (
-    SELECT FROM tombstones WHERE tombstones.id IN (jobs.document_id, jobs.corpus_key) AND at >= jobs.created_at)) AS deleted
+    SELECT FROM tombstones WHERE tombstones.id IN (jobs.document_id, jobs.corpus_key)
+        AND (at >= jobs.created_at OR tombstones.id = jobs.corpus_key))) AS deleted
 
 -- name: lock_job
 SELECT {{state_columns}}, next_generation() AS next_generation,
