@@ -40,6 +40,7 @@ _MORE_STATUS = {
     "/orchestrator/jobs": ("404", "409"),
     "/orchestrator/jobs/{job_id}": ("404",),
     "/orchestrator/jobs/{job_id}/history": ("404",),
+    "/orchestrator/jobs/{job_id}/report": ("404",),
     "/orchestrator/jobs/{job_id}/stream": ("404",),
     "/orchestrator/jobs/{job_id}/stream-token": ("404",),
     "/orchestrator/jobs/{job_id}/cancel": ("404", "409"),

@@ -304,11 +304,14 @@ def test_the_demo_succeeds_and_leaves_nothing(open_path: Path) -> None:
     assert (process.returncode, complaints) == (0, ""), shown
     *_, expected, receipt = shown.rstrip().splitlines()
     assert expected == "everything is as expected"
-    assert re.fullmatch(
-        rf"receipt: {len(PAGES)} documents, (\d+) chunks \(\1 embedded\), [\d.]+ GB-s, "
+    figures = re.fullmatch(
+        rf"receipt: {len(PAGES)} documents, (\d+) chunks \((\d+) embedded\), [\d.]+ GB-s, "
         r"\d+ SQS / \d+ S3 requests, about \$[\d.,]+ per 1M such jobs",
         receipt,
     )
+    assert figures, receipt
+    # Pages share texts, and one text is embedded once in a corpus.
+    assert 0 < int(figures[2]) < int(figures[1])
     assert f"17 of {len(PAGES)} documents indexed" in shown
     eventually(lambda: (left_in(open_path), mentioning(str(open_path))) == ([], []), "nothing is left", 5)
 

@@ -47,7 +47,7 @@ _ORPHANS: Final = {
         WHERE NOT EXISTS (SELECT FROM chunks AS c WHERE c.id = p.chunk)""",
     "chunks with some of their words only": """
         SELECT c.id::text FROM chunks AS c LEFT JOIN (
-            SELECT corpus, chunk, count(*) AS terms FROM postings GROUP BY corpus, chunk
+            SELECT corpus, chunk, count(*) AS terms FROM postings WHERE term >= 0 GROUP BY corpus, chunk
         ) AS p ON p.corpus = c.corpus AND p.chunk = c.id
         WHERE c.terms <> coalesce(p.terms, 0)""",
 }
