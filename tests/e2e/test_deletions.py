@@ -51,12 +51,24 @@ def test_a_page_and_then_its_corpus_are_deleted_with_reports_that_verify_offline
     assert {counts["after"] for counts in signed["removed"].values()} == {0}
     assert [each.url for each in client.all_documents(CORPUS)] == [stack.site + OTHER]
 
+    # A long document leaves its upload, kept vectors and a progress item besides.
+    long = tmp_path / "long.txt"
+    long.write_text(
+        "\n\n".join(f"Paragraph {n} is about harbour {n} and tide {n * 7}. " * 12 for n in range(400))
+    )
+    (kept,) = client.wait([client.submit_file(long, CORPUS).job_id], 60)
+    assert (kept.status, (kept.chunk_count or 0) >= 256) == ("done", True)
+
     file = tmp_path / "corpus.json"
     with ThreadPoolExecutor(1) as pool:
         command = ("delete", "--everything", "--corpus", CORPUS, "--yes", "--report", str(file))
         deleting = pool.submit(run, stack, *command)
         eventually(lambda: swept(stack) and deleting.done(), "the command has the report", 90)
     assert "Deleted" in deleting.result()
+    removed = json.loads(indexmill("audit", "verify", str(file), "--key", str(key), "--json").stdout)[
+        "removed"
+    ]
+    assert removed["uploads/"] == {"before": 1, "after": 0}
     assert indexmill("audit", "verify", str(file), "--key", str(key)).returncode == 0
     with pytest.raises(ApiError) as unknown:
         client.search("boat", CORPUS)

@@ -37,6 +37,13 @@ UNUSED: Unused = frozenset(
         # The URL of a service's browser: the laptop's is a program.
         ("ScraperApi", "secretsmanager:GetSecretValue", "RendererUrlSecretArn"),
         ("ScraperWorker", "secretsmanager:GetSecretValue", "RendererUrlSecretArn"),
+        # The laptop's stack has no reranker.
+        ("EmbeddingReadApi", "secretsmanager:GetSecretValue", "RerankApiKeySecretArn"),
+        # Vectors of a message that was never finished: its worker deletes them when it is.
+        ("OrchestratorSweeper", "s3:DeleteObject", "ContentBucket/progress/*"),
+        # A dead letter whose body is an object, of a document that is deleted later.
+        ("OrchestratorSweeper", "s3:DeleteObject", "ContentBucket/dead-letters/*"),
+        ("OrchestratorSweeper", "s3:GetObject", "ContentBucket/dead-letters/*"),
     )
 )
 """Function, action and resource of permissions for cases that no test's cloud meets; each with its reason."""
