@@ -569,7 +569,7 @@ export interface paths {
         put?: never;
         /**
          * Verify a corpus
-         * @description Compare what search has with the catalogue, and the figures with their sums; changes nothing.
+         * @description Compare search with the catalogue, and figures with their sums; wrong ones are counted again.
          */
         post: operations["verify_corpus_embedding_corpora__name__verify_post"];
         delete?: never;

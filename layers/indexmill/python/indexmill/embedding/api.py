@@ -142,7 +142,7 @@ def corpora_routes(read: ReadCorpora, verify: VerifyCorpus) -> APIRouter:
 
     @router.post("/corpora/{name}/verify", summary="Verify a corpus", openapi_extra=_READ)
     async def verify_corpus(name: str, ctx: Caller, body: VerifyRequest | None = None) -> CorpusReport:
-        """Compare what search has with the catalogue, and the figures with their sums; changes nothing."""
+        """Compare search with the catalogue, and figures with their sums; wrong ones are counted again."""
         return await asyncio.to_thread(verify, ctx, name, body.cursor if body else None)
 
     return router
